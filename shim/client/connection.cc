@@ -13,6 +13,7 @@
 
 #include "emulator/abi/ring.h"
 #include "emulator/base/id_space.h"
+#include "shim/client/call_sites.h"
 #include "shim/client/cancellation.h"
 #include "shim/client/client.h"
 #include "shim/client/counters.h"
@@ -332,6 +333,7 @@ void AfterForkInChild() {
   Connection& c = g_connection;
   UnlockCountersAfterFork();
   pthread_mutex_init(&c.mutex, nullptr);
+  ResetCallSitesAfterFork();
   pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork locked it
   g_fork_generation.fetch_add(1);
   // A host inside the parent belongs to the parent. Its queues are shared, and the child's copy of
@@ -430,14 +432,21 @@ int EnsureConnected() {
   return error == 0 && c.has_waited_on ? EnsureWatched() : error;
 }
 
+// Returns true for a call that belongs to an earlier post or poll (AskIn).
+bool AsksAgain(CallHeader header, const void* in) {
+  return IsAsked(CallOp{header.op}) && static_cast<const AskIn*>(in)->again != 0;
+}
+
 int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descriptors,
                     uint32_t descriptor_count) {
   Connection& c = g_connection;
+  const uint32_t site = FindCallSite();
   pthread_mutex_lock(&c.mutex);
   int error = EnsureConnected();
   if (error == 0 && HasTrait(header.op, kBringsCounter)) error = EnsureWatched();
   bool broken = false;
   if (error == 0) {
+    if (site != 0 && !AsksAgain(header, in)) RecordCall(site, c.process, header.op);
     CallPage* const page = c.page.load();
     if (page != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
       error = ExchangeByPage(*page, header, in, out, {WakeHost, HasEnded, c.gone});

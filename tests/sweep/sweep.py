@@ -15,6 +15,7 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
 PLANTED = os.path.join(HERE, "planted")
+POSTING = os.path.join(HERE, "posting")
 
 # For runs that end by themselves: planted.c waits for a second several times.
 PATIENT = ["--limit", "30s"]
@@ -86,6 +87,54 @@ def memory_that_is_gone_and_asynchronous_events_are_faults():
                                ("event.established#1: async=QP_FATAL", "survived"),
                                ("event.established#1: async=GID_CHANGE", "survived")):
             check(verdicts.get(case) == expected, "%s: %s" % (case, verdicts.get(case)))
+
+
+def sites_of(results, place):
+    return [site for site in results["site_list"] if site["place"] == place]
+
+
+def two_lines_that_post_are_two_sites():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "list", "--list", test=[POSTING], status=0)
+        check(results["cases"] == [], "cases were run: %s" % results["cases"])
+        once, loop = sites_of(results, "call.post_send")
+        check((once["moments"], once["chosen"]) == (1, [1]), "%s" % once)
+        check((loop["moments"], loop["chosen"]) == (1000, [2, 501, 1001]), "%s" % loop)
+        # addr2line may not be installed.
+        check(once["stack"][0] != loop["stack"][0] and
+              all(re.match(r"post_in_two_lines \(posting.c:\d+\)|posting\+0x", site["stack"][0])
+                  for site in (once, loop)), "%s\n%s" % (once, loop))
+        run, _ = sweep(emulator, "run", "--points", "call.post_send", "--faults", "errno=ENOMEM",
+                       test=[POSTING], status=0)
+        check([(case["case"], case["verdict"]) for case in run["cases"]] ==
+              [("call.post_send#%d: errno=ENOMEM" % nth, "failed") for nth in (1, 2, 1001, 501)],
+              "%s" % run["cases"])
+        check([case["code"] for case in run["cases"][:2]] ==
+              [["call.post_send#%d: %s" % (nth, site["stack"][0])]
+               for nth, site in ((1, once), (2, loop))], "%s" % run["cases"])
+
+
+def a_forked_child_and_a_second_program_have_their_own_sites():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "fork", "--list", test=[POSTING, "fork"], status=0)
+        child = [site for site in sites_of(results, "call.query_port") if
+                 any("query_in_child" in frame for frame in site["stack"]) or
+                 "posting+0x" in str(site["stack"])]
+        check(len(child) == 1 and child[0]["moments"] == 1, "%s" % results["site_list"])
+        results, _ = sweep(emulator, "twice", "--list",
+                           test=["sh", "-c", '"$0" && "$0"', POSTING], status=0)
+        once, loop = sites_of(results, "call.post_send")
+        check((once["moments"], once["chosen"]) == (2, [1, 1002]), "%s" % once)
+        check((loop["moments"], loop["chosen"]) == (2000, [2, 1001, 2002]), "%s" % loop)
+
+
+def the_sites_are_listed_for_people():
+    with Emulator() as emulator:
+        report = os.path.join(emulator.directory, "list")
+        said = emulator.rdmaemu("sweep", "--list", "--report", report, "--", POSTING)
+        check(said.returncode == 0 and
+              "call.post_send: 1000 moments, faults at #2 #501 #1001\n  p" in said.stdout,
+              said.stdout + said.stderr)
 
 
 def findings(results):
@@ -352,6 +401,8 @@ def an_interrupt_ends_the_programs_and_keeps_the_results():
 def main():
     cases = [(each.__name__, each) for each in (
         a_correct_program_has_no_finding, every_moment_is_counted_once,
+        two_lines_that_post_are_two_sites,
+        a_forked_child_and_a_second_program_have_their_own_sites, the_sites_are_listed_for_people,
         memory_that_is_gone_and_asynchronous_events_are_faults,
         the_printed_command_shows_a_crash_again,
         the_same_seed_draws_the_same_cases,

@@ -102,8 +102,8 @@ void SweepOptions::AddChoice() {
       "Only these faults, as the results name them, such as 'errno=*,drop'. Default: all");
   sweep_
       ->add_option("--per-site", request_.plan.per_site,
-                   "How many moments of one place get faults: the first, the last, and others "
-                   "between. 0: all. Default: 3")
+                   "How many moments of one site (a place and the stack of the call) get faults: "
+                   "the first, the last, and others between. 0: all. Default: 3")
       ->type_name("N");
   sweep_
       ->add_option("--max-runs", request_.max_runs, "Limit of the runs with faults. Default: none")
@@ -132,6 +132,8 @@ void SweepOptions::AddChoice() {
                    "Only this case, by the name in the results. May be given several times")
       ->allow_extra_args(false)
       ->type_name("CASE");
+  sweep_->add_flag("--list", request_.lists_sites,
+                   "Print the sites of the run without faults, and run no case");
   sweep_->add_flag("--random", request_.is_random,
                    "Draw combinations of faults. Reduce each finding to the fewest faults");
   sweep_->add_option("--minutes", request_.minutes, "How long to draw combinations. Default: 1")

@@ -83,7 +83,7 @@ std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOption
   std::vector<Ranked> ranked;
   for (const Site& site : sites) {
     for (const uint64_t nth : ChosenMoments(site.moments, options.per_site)) {
-      const int rank = nth == 1 ? 0 : nth == site.moments ? 1 : 2;
+      const int rank = nth == site.moments.front() ? 0 : nth == site.moments.back() ? 1 : 2;
       for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(site.place)) {
         if (!IsSelected(options, site.place, fault)) continue;
         ranked.push_back({rank, {{{{site.place, nth}, fault}}}});

@@ -39,7 +39,7 @@ std::optional<SweepCase> ParseCase(std::string_view id);
 struct PlanOptions {
   std::vector<std::string> points = {};  // patterns of places; empty: all
   std::vector<std::string> faults = {};  // patterns of names of faults; empty: all
-  uint64_t per_site = 3;                 // moments; 0: all
+  uint64_t per_site = 3;                 // moments of each site; 0: all
   uint64_t shard = 0, shards = 1;        // the cases shard, shard + shards, ...
 };
 // Returns true if the options select this fault at this place.

@@ -21,6 +21,7 @@ Json JsonOf(const Outcome& outcome) {
                {"verdict", VerdictName(outcome.verdict)},
                {"reason", outcome.reason},
                {"took_ms", outcome.took.count() / 1'000'000}};
+  if (!outcome.code.empty()) json["code"] = outcome.code;
   if (!IsFinding(outcome.verdict)) return json;
   json["command"] = outcome.command;
   json["report"] = outcome.report;
@@ -28,6 +29,12 @@ Json JsonOf(const Outcome& outcome) {
   json["details"] = outcome.details;
   if (!outcome.known.empty()) json["known"] = outcome.known;
   return json;
+}
+
+void PrintCutNote(const SweepResults& results, std::ostream& out) {
+  if (!results.stacks_are_cut) return;
+  out << "note: a process made more calls, or calls with more different stacks, than are recorded. "
+         "Its later calls count as one site for each place\n";
 }
 
 }  // namespace
@@ -64,6 +71,7 @@ std::vector<Outcome> ReadOutcomes(const std::string& path, std::string& head) {
       outcome.verdict = *verdict;
       outcome.reason = json.value("reason", "");
       outcome.took = Duration(json.value("took_ms", int64_t{0}) * 1'000'000);
+      outcome.code = json.value("code", std::vector<std::string>());
       outcome.command = json.value("command", "");
       outcome.report = json.value("report", "");
       outcome.rules = json.value("rules", "");
@@ -76,6 +84,20 @@ std::vector<Outcome> ReadOutcomes(const std::string& path, std::string& head) {
   return outcomes;
 }
 
+void PrintSites(const SweepResults& results, std::ostream& out) {
+  for (const SiteRow& site : results.sites) {
+    out << site.place << ": " << site.moments << (site.moments == 1 ? " moment" : " moments");
+    for (size_t i = 0; i < site.chosen.size(); i++) {
+      out << (i == 0 ? ", faults at #" : " #") << site.chosen[i];
+    }
+    for (size_t i = 0; i < site.stack.size(); i++) {
+      out << (i == 0 ? "\n  " : " < ") << site.stack[i];
+    }
+    out << "\n";
+  }
+  PrintCutNote(results, out);
+}
+
 void PrintText(const SweepResults& results, const std::string& directory, std::ostream& out) {
   for (const Outcome& each : results.outcomes) {
     if (!IsFinding(each.verdict)) continue;
@@ -83,6 +105,7 @@ void PrintText(const SweepResults& results, const std::string& directory, std::o
         << (each.known.empty() ? "" : " (known: " + each.known + ")") << "\n";
     if (!each.known.empty()) continue;
     out << "  " << each.reason << "\n";
+    for (const std::string& code : each.code) out << "  at " << code << "\n";
     for (const std::string& line : each.details) out << "  " << line << "\n";
     out << "  again:  " << each.command << "\n";
     if (!each.report.empty()) out << "  report: " << directory << "/" << each.report << "\n";
@@ -91,7 +114,7 @@ void PrintText(const SweepResults& results, const std::string& directory, std::o
     out << "note: the baseline's \"" << id << "\" is no finding any more; remove it\n";
   }
   const auto count = [&](Verdict verdict) { return results.Count(verdict); };
-  out << results.outcomes.size() << " runs at " << results.sites
+  out << results.outcomes.size() << " runs at " << results.sites.size()
       << " sites: " << count(Verdict::kSurvived) << " survived, " << count(Verdict::kFailed)
       << " failed cleanly, " << count(Verdict::kNotReached) << " not reached";
   for (int i = static_cast<int>(kFirstFinding); i <= static_cast<int>(kLastVerdict); i++) {
@@ -100,6 +123,7 @@ void PrintText(const SweepResults& results, const std::string& directory, std::o
   }
   if (count(Verdict::kNotRun) > 0) out << ", " << count(Verdict::kNotRun) << " could not be run";
   out << "\n";
+  PrintCutNote(results, out);
   if (results.outcomes.size() < results.planned) {
     out << "note: " << results.planned - results.outcomes.size() << " of " << results.planned
         << " cases were not run; --time-budget and --max-runs allow more, --resume continues\n";
@@ -111,12 +135,20 @@ std::string ToJson(const SweepResults& results) {
   for (int i = 0; i <= static_cast<int>(kLastVerdict); i++) {
     counts[VerdictName(static_cast<Verdict>(i))] = results.Count(static_cast<Verdict>(i));
   }
+  Json sites = Json::array();
+  for (const SiteRow& site : results.sites) {
+    sites.push_back({{"place", site.place},
+                     {"stack", site.stack},
+                     {"moments", site.moments},
+                     {"chosen", site.chosen}});
+  }
   Json outcomes = Json::array();
   for (const Outcome& each : results.outcomes) outcomes.push_back(JsonOf(each));
   const Json json = {{"version", 1},
                      {"test", results.test},
                      {"seed", results.seed},
-                     {"sites", results.sites},
+                     {"sites", results.sites.size()},
+                     {"site_list", sites},
                      {"planned", results.planned},
                      {"took_s", results.took_s},
                      {"new_findings", results.NewFindings()},

@@ -16,6 +16,9 @@ struct Outcome {
   Verdict verdict = Verdict::kNotRun;
   std::string reason;
   Duration took{};
+  // Where in the program the moments of the faults are: "call.reg_mr#1: prepare (client.c:12)".
+  // Moments without a known stack are left out.
+  std::vector<std::string> code = {};
   // Of a finding.
   std::string command;  // shows the case again
   std::string report;   // a directory below the sweep's; empty: none
@@ -35,11 +38,22 @@ std::string HeadLine(const std::vector<std::string>& test, const std::string& se
 // `head` to the first line.
 std::vector<Outcome> ReadOutcomes(const std::string& path, std::string& head);
 
+// A site of the run without faults, for people.
+struct SiteRow {
+  std::string place;
+  std::vector<std::string> stack = {};  // innermost frame first; empty: unknown
+  uint64_t moments = 0;
+  std::vector<uint64_t> chosen = {};  // the moments that get faults
+};
+
 // The results of a whole sweep.
 struct SweepResults {
   std::vector<std::string> test;  // the words of the test, or its two lines
   std::string seed;
-  uint64_t sites = 0, planned = 0;
+  std::vector<SiteRow> sites;
+  // The program made more calls than are recorded with their stacks.
+  bool stacks_are_cut = false;
+  uint64_t planned = 0;
   double took_s = 0;
   std::vector<Outcome> outcomes;
   std::vector<std::string> stale;  // ids of the baseline that are no findings any more
@@ -47,6 +61,8 @@ struct SweepResults {
   uint64_t Count(Verdict verdict) const;
   uint64_t NewFindings() const;
 };
+// Prints the sites as lines: the place, the moments, and where in the program the calls are.
+void PrintSites(const SweepResults& results, std::ostream& out);
 void PrintText(const SweepResults& results, const std::string& directory, std::ostream& out);
 std::string ToJson(const SweepResults& results);
 std::string ToJunit(const SweepResults& results);

@@ -29,6 +29,7 @@ std::string Join(const std::vector<std::string>& words) {
 
 std::string TextOf(const Outcome& outcome) {
   std::string text = std::string(VerdictName(outcome.verdict)) + ": " + outcome.reason;
+  for (const std::string& code : outcome.code) text += "\nat " + code;
   for (const std::string& line : outcome.details) text += "\n" + line;
   return text + "\nagain: " + outcome.command + "\n" + outcome.rules;
 }
@@ -77,6 +78,7 @@ std::string Section(const Outcome& outcome, size_t index) {
   std::string html = "<h3 id=\"case" + std::to_string(index) + "\">" + Xml(outcome.id) +
                      "</h3>\n<p class=\"" + ClassOf(outcome) + "\">" +
                      VerdictName(outcome.verdict) + ": " + Xml(outcome.reason) + "</p>\n";
+  for (const std::string& code : outcome.code) html += "<p>At " + Xml(code) + "</p>\n";
   if (!outcome.known.empty()) html += "<p>Known: " + Xml(outcome.known) + "</p>\n";
   if (!IsFinding(outcome.verdict)) return html;
   std::string details;
@@ -114,7 +116,7 @@ std::string ToHtml(const SweepResults& results) {
       "<title>rdmaemu sweep</title><style>" +
       std::string(kStyle) + "</style></head><body>\n<h1>rdmaemu sweep</h1>\n<pre>" +
       Xml(Join(results.test)) + "</pre>\n<p>" + std::to_string(results.outcomes.size()) +
-      " runs at " + std::to_string(results.sites) + " sites, " +
+      " runs at " + std::to_string(results.sites.size()) + " sites, " +
       std::to_string(results.NewFindings()) + " new findings.</p>\n<ul>";
   for (int i = 0; i <= static_cast<int>(kLastVerdict); i++) {
     const auto verdict = static_cast<Verdict>(i);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "emulator/runtime/clock.h"
 #include "tools/cli/duration.h"
@@ -91,7 +92,7 @@ SweepRunner::SweepRunner(const SweepRequest& request, std::string directory)
 tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
   if (const auto given = ParseDuration(request_.limit)) limit_ = *given;
   for (int i = 0; i < 2; i++) {
-    auto started = TestRun::Start(test_, {}, directory_ + "/without-faults", limit_);
+    auto started = TestRun::Start(test_, {}, directory_ + "/without-faults", limit_, {}, true);
     if (!started) return tl::unexpected(started.error());
     std::optional<RunResult> result = Await(std::move(*started));
     if (!result) return tl::unexpected(std::string("interrupted"));
@@ -116,6 +117,11 @@ tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
     dry_.result = std::move(*result);
     for (CheckFinding& finding : findings) dry_.result.findings.push_back(std::move(finding));
   }
+  std::set<std::string> frames;
+  for (const auto& [moment, stack] : dry_.result.host.stacks) {
+    frames.insert(stack.begin(), stack.end());
+  }
+  dry_.frames = DescribeFrames(frames);
   if (request_.limit.empty()) {
     limit_ = std::clamp(dry_.result.took * kLimitFactor, kLeastLimit, kMostLimit);
     // A server that its client has left is no hung run until its own time is over.
@@ -247,6 +253,10 @@ void SweepRunner::RunAll(const std::vector<SweepCase>& cases, uint64_t max_runs,
 void SweepRunner::Finish(const SweepCase& one, const Judgement& judgement, const Done& done) {
   Outcome outcome;
   outcome.id = one.Id();
+  for (const SweepFaultAt& fault : one.faults) {
+    const std::string code = dry_.CodeOf(fault.moment);
+    if (!code.empty()) outcome.code.push_back(fault.moment.ToString() + ": " + code);
+  }
   outcome.verdict = judgement.judged.verdict;
   outcome.reason = judgement.judged.reason;
   outcome.took = judgement.run.took;

@@ -29,7 +29,11 @@ constexpr std::array<std::string_view, 12> kOwnCalls = {
     "call.host_stop", "call.clock",     "call.fault_list",  "call.fault_wait",
     "call.fault_add", "call.query",     "call.poll_cq",     "call.req_notify_cq"};
 
-void Add(const nlohmann::json& record, HostRecords& records) {
+// The moments of each process at each place.
+using CountOfProcess = std::map<std::pair<uint64_t, std::string>, uint64_t>;
+
+void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProcess& counts,
+         HostRecords& records) {
   const std::string kind = record.value("kind", std::string());
   const bool is_flushed = record.value("status", 0) == IBV_WC_WR_FLUSH_ERR;
   if (kind == "wc.error" && !is_flushed) records.failed_completions++;
@@ -45,7 +49,10 @@ void Add(const nlohmann::json& record, HostRecords& records) {
   if (std::ranges::find(kOwnCalls, place) != kOwnCalls.end()) return;
   const std::string& counting = records.counting.try_emplace(place, rule).first->second;
   if (rule != counting) return;
-  records.moments.push_back({place, ++records.count[place]});
+  const Moment& moment = records.moments.emplace_back(Moment{place, ++records.count[place]});
+  const auto process = record.value("process", uint64_t{0});
+  const ProgramStack& stack = call_sites.StackOf(process, place, ++counts[{process, place}]);
+  if (!stack.empty()) records.stacks[moment] = stack;
 }
 
 }  // namespace
@@ -59,34 +66,39 @@ std::string WitnessRules() {
   return rules;
 }
 
-tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path) {
+tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path,
+                                                       const CallSites& call_sites) {
   std::ifstream file(path);
   if (!file) return tl::unexpected("cannot read the host's trace " + path);
   HostRecords records;
+  records.stacks_are_cut = call_sites.is_cut();
+  CountOfProcess counts;
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     // A host that was killed may leave a part of a line.
-    if (record.is_object()) Add(record, records);
+    if (record.is_object()) Add(record, call_sites, counts, records);
   }
   return records;
 }
 
 std::vector<Site> SitesOf(const HostRecords& records) {
   std::vector<Site> sites;
+  std::map<std::pair<std::string, ProgramStack>, size_t> known;
   for (const Moment& moment : records.moments) {
-    if (moment.nth == 1) sites.push_back({moment.place, records.count.at(moment.place)});
+    const auto stack = records.stacks.find(moment);
+    const ProgramStack frames = stack == records.stacks.end() ? ProgramStack() : stack->second;
+    const auto [site, is_new] = known.try_emplace({moment.place, frames}, sites.size());
+    if (is_new) sites.push_back({moment.place, frames});
+    sites[site->second].moments.push_back(moment.nth);
   }
   return sites;
 }
 
-std::vector<uint64_t> ChosenMoments(uint64_t moments, uint64_t most) {
+std::vector<uint64_t> ChosenMoments(const std::vector<uint64_t>& moments, uint64_t most) {
+  if (most == 0 || moments.size() <= most) return moments;
   std::vector<uint64_t> chosen;
-  if (most == 0 || moments <= most) {
-    for (uint64_t nth = 1; nth <= moments; nth++) chosen.push_back(nth);
-    return chosen;
-  }
   for (uint64_t i = 0; i < most; i++) {
-    chosen.push_back(most == 1 ? 1 : 1 + i * (moments - 1) / (most - 1));
+    chosen.push_back(moments[most == 1 ? 0 : i * (moments.size() - 1) / (most - 1)]);
   }
   return chosen;
 }

@@ -8,6 +8,8 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "tools/cli/sweep/call_sites.h"
+
 namespace rdmaemu::cli {
 
 // A moment of a run: the nth one at a place of docs/faults.md, such as the third "call.reg_mr".
@@ -26,6 +28,8 @@ struct HostRecords {
   std::map<std::string, std::string> counting;  // the rule whose firings are counted, by place
   std::set<std::string> fired;                  // rules of the sweep's cases
   size_t moments_before_fault = 0;              // before the first of these rules fired
+  std::map<Moment, ProgramStack> stacks;        // of the calls whose sites were recorded
+  bool stacks_are_cut = false;                  // the program made too many calls
   // Without those that were flushed, which have a place of their own, and those of rules.
   uint64_t failed_completions = 0;
 };
@@ -36,18 +40,21 @@ struct HostRecords {
 std::string WitnessRules();
 
 // Reads a trace of `run --trace`. Returns a message for the user if the file is not such a trace.
-tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path);
+tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path,
+                                                       const CallSites& call_sites);
 
-// All moments at one place.
+// All moments at one place of the host and one call stack of the program. The stack of events,
+// messages, packets and completions is unknown.
 struct Site {
   std::string place;
-  uint64_t moments = 0;
+  ProgramStack stack = {};
+  std::vector<uint64_t> moments = {};  // Moment::nth, ascending
 };
-// Returns the places in the order of their first moments.
+// Returns the sites in the order of their first moments.
 std::vector<Site> SitesOf(const HostRecords& records);
 
 // Returns at most `most` of a site's moments: the first, the last, and others at equal distances.
 // 0: all.
-std::vector<uint64_t> ChosenMoments(uint64_t moments, uint64_t most);
+std::vector<uint64_t> ChosenMoments(const std::vector<uint64_t>& moments, uint64_t most);
 
 }  // namespace rdmaemu::cli

@@ -42,7 +42,10 @@ class SweepCommand {
     if (const auto ready = runner_.RunWithoutFaults(); !ready) {
       return Fail(kRunFailed, ready.error());
     }
-    if (const int status = RunCases(); status != 0) return status;
+    const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
+    SetSites(sites);
+    if (request_.lists_sites) return ListSites();
+    if (const int status = RunCases(sites); status != 0) return status;
     results_.took_s = std::chrono::duration<double>(runtime::RealNow() - began).count();
     return Finish();
   }
@@ -104,9 +107,31 @@ class SweepCommand {
     return test.is_pair() ? std::vector<std::string>{test.server, test.client} : test.command;
   }
 
-  int RunCases() {
-    const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
-    results_.sites = sites.size();
+  void SetSites(const std::vector<Site>& sites) {
+    results_.stacks_are_cut = runner_.dry().result.host.stacks_are_cut;
+    for (const Site& site : sites) {
+      const std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(site.place);
+      const bool is_selected = std::ranges::any_of(faults, [&](const fault::LikelyFault& each) {
+        return IsSelected(request_.plan, site.place, each);
+      });
+      SiteRow row{site.place, runner_.dry().Described(site.stack), site.moments.size()};
+      if (is_selected) row.chosen = ChosenMoments(site.moments, request_.plan.per_site);
+      results_.sites.push_back(std::move(row));
+    }
+  }
+
+  int ListSites() {
+    results_.test = Words();
+    results_.seed = request_.test.seed;
+    if (request_.is_json) {
+      std::cout << ToJson(results_) << std::flush;
+    } else {
+      PrintSites(results_, std::cout);
+    }
+    return std::cout.flush() ? 0 : kRunFailed;
+  }
+
+  int RunCases(const std::vector<Site>& sites) {
     PlanOptions whole = request_.plan;
     whole.shard = 0;
     whole.shards = 1;

@@ -24,7 +24,8 @@ struct SweepRequest {
   std::string baseline = {}, junit = {};
   bool is_resumed = false, is_json = false;
   bool is_random = false;
-  double minutes = 1;  // of random cases
+  bool lists_sites = false;  // print the sites, and run no case
+  double minutes = 1;        // of random cases
 };
 // Returns 0 without new findings, 1 with some, or a status of commands.h.
 int Sweep(const SweepRequest& request);

@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
+#include "emulator/abi/calls.h"
 #include "emulator/runtime/host_setup.h"
 #include "tools/cli/sweep/outcome.h"
 #include "tools/cli/sweep/shrink.h"
@@ -11,8 +13,16 @@
 namespace rdmaemu::cli {
 namespace {
 
-const std::vector<Site> kSites = {
-    {"call.reg_mr", 1}, {"call.post_send", 10}, {"event.established", 2}, {"call.unknown", 4}};
+std::vector<uint64_t> Numbers(uint64_t first, uint64_t last) {
+  std::vector<uint64_t> numbers;
+  for (uint64_t nth = first; nth <= last; nth++) numbers.push_back(nth);
+  return numbers;
+}
+
+const std::vector<Site> kSites = {{"call.reg_mr", {}, Numbers(1, 1)},
+                                  {"call.post_send", {}, Numbers(1, 10)},
+                                  {"event.established", {}, Numbers(1, 2)},
+                                  {"call.unknown", {}, Numbers(1, 4)}};
 
 std::vector<std::string> Ids(const std::vector<SweepCase>& plan) {
   std::vector<std::string> ids;
@@ -21,13 +31,91 @@ std::vector<std::string> Ids(const std::vector<SweepCase>& plan) {
 }
 
 TEST(SweepPlan, ALoopGetsItsFirstMiddleAndLastMoment) {
-  EXPECT_EQ(ChosenMoments(1, 3), (std::vector<uint64_t>{1}));
-  EXPECT_EQ(ChosenMoments(2, 3), (std::vector<uint64_t>{1, 2}));
-  EXPECT_EQ(ChosenMoments(3, 3), (std::vector<uint64_t>{1, 2, 3}));
-  EXPECT_EQ(ChosenMoments(1000, 3), (std::vector<uint64_t>{1, 500, 1000}));
-  EXPECT_EQ(ChosenMoments(1000, 1), (std::vector<uint64_t>{1}));
-  EXPECT_EQ(ChosenMoments(4, 0), (std::vector<uint64_t>{1, 2, 3, 4}));
+  using Moments = std::vector<uint64_t>;
+  EXPECT_EQ(ChosenMoments(Numbers(1, 1), 3), (Moments{1}));
+  EXPECT_EQ(ChosenMoments(Numbers(1, 2), 3), (Moments{1, 2}));
+  EXPECT_EQ(ChosenMoments(Numbers(1, 3), 3), (Moments{1, 2, 3}));
+  EXPECT_EQ(ChosenMoments(Numbers(1, 1000), 3), (Moments{1, 500, 1000}));
+  EXPECT_EQ(ChosenMoments(Numbers(1, 1000), 1), (Moments{1}));
+  EXPECT_EQ(ChosenMoments(Numbers(1, 4), 0), (Moments{1, 2, 3, 4}));
+  EXPECT_EQ(ChosenMoments({7, 9, 20, 21, 40}, 3), (Moments{7, 20, 40}));
 }
+
+// ---- call sites
+
+class SweepCallSites : public testing::Test {
+ protected:
+  SweepCallSites() : directory_(testing::TempDir() + "/call-sites") {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  void Write(const char* process, const std::string& text) {
+    std::ofstream(directory_ + "/" + process) << text;
+  }
+  // The host's records of posts by these processes.
+  HostRecords RecordsOf(const std::vector<int>& processes) {
+    const std::string path = testing::TempDir() + "/host.jsonl";
+    std::ofstream file(path);
+    for (const int process : processes) {
+      file << "{\"kind\":\"fault\",\"object\":\"sweep.witness.1\",\"process\":" << process
+           << ",\"at\":\"call.post_send\"}\n";
+    }
+    file.close();
+    return *ReadHostRecords(path, CallSites::Read(directory_));
+  }
+  static std::string Call(int process, int nth, int site) {
+    return "C\t" + std::to_string(process) + "\t" +
+           std::to_string(static_cast<int>(CallOp::kPostSend)) + "\t" + std::to_string(nth) + "\t" +
+           std::to_string(site) + "\n";
+  }
+
+  const std::string directory_;
+};
+
+TEST_F(SweepCallSites, EachStackOfAPlaceIsASite) {
+  Write("10", "S\t1\t/p/a+0x10 f\t/p/a+0x20 main\nS\t2\t/p/a+0x18 f\t/p/a+0x20 main\n" +
+                  Call(1, 1, 1) + Call(1, 2, 2) + Call(1, 3, 1) + Call(1, 4, 1));
+  const std::vector<Site> sites = SitesOf(RecordsOf({1, 1, 1, 1}));
+  ASSERT_EQ(sites.size(), 2u);
+  EXPECT_EQ(sites[0].stack, (ProgramStack{"/p/a+0x10 f", "/p/a+0x20 main"}));
+  EXPECT_EQ(sites[0].moments, (std::vector<uint64_t>{1, 3, 4}));
+  EXPECT_EQ(sites[1].moments, (std::vector<uint64_t>{2}));
+}
+
+TEST_F(SweepCallSites, TheNumbersOfTwoProcessesAreThoseOfTheHost) {
+  Write("10", "S\t1\t/p/a+0x10\n" + Call(1, 1, 1) + Call(1, 2, 1));
+  Write("11", "S\t1\t/p/b+0x10\n" + Call(2, 1, 1));
+  const std::vector<Site> sites = SitesOf(RecordsOf({1, 2, 1}));
+  ASSERT_EQ(sites.size(), 2u);
+  EXPECT_EQ(sites[0].moments, (std::vector<uint64_t>{1, 3}));
+  EXPECT_EQ(sites[1].moments, (std::vector<uint64_t>{2}));
+}
+
+TEST_F(SweepCallSites, CallsWithoutAStackAreOneSiteOfTheirPlace) {
+  Write("10", "S\t1\t/p/a+0x10\n" + Call(1, 1, 1) + "L\n");
+  const HostRecords records = RecordsOf({1, 1, 1});
+  EXPECT_TRUE(records.stacks_are_cut);
+  const std::vector<Site> sites = SitesOf(records);
+  ASSERT_EQ(sites.size(), 2u);
+  EXPECT_TRUE(sites[1].stack.empty());
+  EXPECT_EQ(sites[1].moments, (std::vector<uint64_t>{2, 3}));
+}
+
+TEST_F(SweepCallSites, AnotherProgramOfAProcessHasItsOwnSites) {
+  Write("10", "S\t1\t/p/a+0x10\n" + Call(1, 1, 1) + "S\t1\t/p/b+0x10\n" + Call(2, 1, 1));
+  const std::vector<Site> sites = SitesOf(RecordsOf({1, 2}));
+  ASSERT_EQ(sites.size(), 2u);
+  EXPECT_EQ(sites[1].stack, (ProgramStack{"/p/b+0x10"}));
+}
+
+TEST(SweepFrames, HaveATextWithoutDebugInformation) {
+  const auto texts = DescribeFrames({"/none/a+0x10", "/none/a+0x20 _ZN1a4SendEv", "?"});
+  EXPECT_EQ(texts.at("/none/a+0x10").front(), "a+0x10");
+  EXPECT_EQ(texts.at("/none/a+0x20 _ZN1a4SendEv").front(), "a+0x20 (a::Send())");
+  EXPECT_EQ(texts.at("?").front(), "?");
+}
+
+// ---- the plan
 
 TEST(SweepPlan, FirstMomentsComeFirst) {
   const std::vector<std::string> ids = Ids(MakePlan(kSites, {}));
@@ -237,6 +325,17 @@ TEST(SweepResults, AnOutcomeIsReadFromItsLine) {
   EXPECT_EQ(read_head, head);
   ASSERT_EQ(read.size(), 1u);
   EXPECT_EQ(OutcomeLine(read[0]), OutcomeLine(outcome));
+}
+
+TEST(SweepResults, CutStacksAreSaid) {
+  SweepResults results;
+  results.sites = {{"call.reg_mr", {"f (a.c:1)", "main (a.c:2)"}, 2, {1, 2}}};
+  std::ostringstream whole, cut;
+  PrintSites(results, whole);
+  EXPECT_EQ(whole.str(), "call.reg_mr: 2 moments, faults at #1 #2\n  f (a.c:1) < main (a.c:2)\n");
+  results.stacks_are_cut = true;
+  PrintText(results, "/r", cut);
+  EXPECT_NE(cut.str().find("than are recorded"), std::string::npos) << cut.str();
 }
 
 TEST(SweepResults, PagesEscapeWhatTheyShow) {

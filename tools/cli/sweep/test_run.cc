@@ -22,6 +22,7 @@
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/spawn.h"
+#include "tools/cli/sweep/shell_words.h"
 #include "tools/cli/sweep/threads.h"
 
 namespace rdmaemu::cli {
@@ -31,6 +32,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kHost = "sweep";
+constexpr const char* kCallSites = "call-sites";  // the directory in that of a run
 
 bool WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -39,8 +41,10 @@ bool WriteFile(const std::string& path, const std::string& text) {
   return bool(file);
 }
 
-// Starts a program whose output is a file, and whose end follows that of this process.
-pid_t StartInto(const std::string& output, const std::vector<std::string>& command) {
+// Starts a program whose output is a file, and whose end follows that of this process. The
+// libraries record the sites of calls in a directory. Empty: they record nothing.
+pid_t StartInto(const std::string& output, const std::vector<std::string>& command,
+                const std::string& call_sites) {
   const pid_t parent = getpid(), child = fork();
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -51,6 +55,7 @@ pid_t StartInto(const std::string& output, const std::vector<std::string>& comma
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
+  if (!call_sites.empty()) setenv("RDMAEMU_CALL_SITES", call_sites.c_str(), 1);
   Execute(command);
 }
 
@@ -82,21 +87,6 @@ void ReadFindings(const std::string& path, std::vector<CheckFinding>& findings) 
     }
     findings.push_back(std::move(finding));
   }
-}
-
-std::string Quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
-  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-std::string Joined(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + Quoted(word);
-  return line;
 }
 
 // The words of `run` that every run of a sweep has.
@@ -148,7 +138,8 @@ bool SetEndOfPair(RunResult& result, const std::string& path) {
 
 tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const SweepCase& one,
                                                   const std::string& directory, Duration limit,
-                                                  const std::string& report) {
+                                                  const std::string& report,
+                                                  bool records_call_sites) {
   std::error_code error;
   fs::remove_all(directory, error);
   fs::create_directories(directory, error);
@@ -186,7 +177,9 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
     words.insert(words.end(), test.command.begin(), test.command.end());
   }
   fflush(nullptr);
-  run.process_ = StartInto(run.File("output"), words);
+  const std::string call_sites = records_call_sites ? run.File(kCallSites) : "";
+  if (records_call_sites) fs::create_directory(call_sites, error);
+  run.process_ = StartInto(run.File("output"), words, call_sites);
   if (run.process_ < 0) {
     return tl::unexpected(std::string("cannot start a process: ") + std::strerror(errno));
   }
@@ -233,7 +226,9 @@ RunResult TestRun::Result(int wait_status, Time now) const {
   for (const char* const file : {"checks.jsonl", "pair.server.checks", "pair.client.checks"}) {
     ReadFindings(File(file), result.findings);
   }
-  if (auto records = ReadHostRecords(File("host.jsonl"))) result.host = std::move(*records);
+  const CallSites call_sites = CallSites::Read(File(kCallSites));
+  if (auto records = ReadHostRecords(File("host.jsonl"), call_sites))
+    result.host = std::move(*records);
   SetEnd(result, wait_status, "");
   const bool not_run = result.end == RunResult::End::kStatus &&
                        (result.status == kRunFailed || result.status == kNotFound ||
@@ -255,7 +250,7 @@ std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
     if (test.has_checks) words.push_back("--check");
     words.insert(words.end(), {"--scenario", report + "/rules.toml", "--"});
     words.insert(words.end(), test.command.begin(), test.command.end());
-    return Joined(words);
+    return JoinedForShell(words);
   }
   // The results that the case is from must stay.
   std::vector<std::string> words = {
@@ -270,7 +265,7 @@ std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
     words.push_back("--");
     words.insert(words.end(), test.command.begin(), test.command.end());
   }
-  return Joined(words);
+  return JoinedForShell(words);
 }
 
 }  // namespace rdmaemu::cli

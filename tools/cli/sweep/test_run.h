@@ -63,11 +63,12 @@ class TestRun {
   static constexpr Duration kEndWithin = std::chrono::seconds(2);
 
   // Starts the test in the directory, which it makes. A `report` directory gets what `run --report`
-  // leaves, and the result then has the threads at the time limit. Fails if no process can be
-  // started.
+  // leaves, and the result then has the threads at the time limit. `records_call_sites`: the
+  // result's moments have their stacks. Fails if no process can be started.
   static tl::expected<TestRun, std::string> Start(const SweptTest& test, const SweepCase& one,
                                                   const std::string& directory, Duration limit,
-                                                  const std::string& report = {});
+                                                  const std::string& report = {},
+                                                  bool records_call_sites = false);
   TestRun(TestRun&&) = default;
   TestRun& operator=(TestRun&&) = default;
 

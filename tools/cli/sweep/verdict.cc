@@ -111,6 +111,26 @@ std::optional<Verdict> VerdictOf(std::string_view name) {
   return static_cast<Verdict>(found - kNames.begin());
 }
 
+std::vector<std::string> DryRun::Described(const ProgramStack& stack) const {
+  std::vector<std::string> texts;
+  for (const std::string& frame : stack) {
+    const auto text = frames.find(frame);
+    if (text == frames.end()) {
+      texts.push_back(frame);
+    } else {
+      texts.insert(texts.end(), text->second.begin(), text->second.end());
+    }
+  }
+  // The C library's start code says nothing about the program.
+  while (texts.size() > 1 && texts.back().starts_with("_start (")) texts.pop_back();
+  return texts;
+}
+
+std::string DryRun::CodeOf(const Moment& moment) const {
+  const auto stack = result.host.stacks.find(moment);
+  return stack == result.host.stacks.end() ? "" : Described({stack->second.front()}).front();
+}
+
 Judged Judge(const SweepCase& one, const RunResult& run, const DryRun& dry,
              const JudgeOptions& options) {
   using End = RunResult::End;

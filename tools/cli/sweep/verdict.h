@@ -1,6 +1,7 @@
 // Judges a run of a test with faults, by comparison with a run without faults.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,13 @@ struct Judged {
 struct DryRun {
   RunResult result;
   bool counts_repeat = false;  // a second run had the same moments
+  // Texts for the frames of the result's stacks (DescribeFrames).
+  FrameTexts frames = {};
+
+  // Returns the frames of a stack as texts, innermost first.
+  std::vector<std::string> Described(const ProgramStack& stack) const;
+  // Returns where in the program a moment is: its innermost frame. Empty: unknown.
+  std::string CodeOf(const Moment& moment) const;
 };
 
 struct JudgeOptions {
