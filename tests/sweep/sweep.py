@@ -175,6 +175,24 @@ def the_printed_command_shows_a_crash_again():
         check(command[0] == "rdmaemu", "the command is %s" % command)
         again = emulator.rdmaemu(*command[1:])
         check(again.returncode == 128 + signal.SIGSEGV, "status %s" % again.returncode)
+        check("witness" not in again.stderr, "rules without an effect are said to be unfired: " +
+              again.stderr)
+
+
+def the_printed_command_has_the_moments_of_the_sweeps_run():
+    """The program asks its host before each post, as in the run that has found the mistake."""
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "again", "--case", "wc.send#2: status=RETRY_EXC_ERR",
+                           test=[PLANTED, "ignored-wc"], status=1)
+        words = findings(results)[0]["command"].split()
+        trace = os.path.join(emulator.directory, "again.jsonl")
+        at = words.index("--")
+        again = emulator.rdmaemu(*words[1:at], "--trace", trace, *words[at:])
+        check(again.returncode == 0, again.stdout + again.stderr)
+        with open(trace) as file:
+            moments = set(re.findall(r'"at":"([^"]*)"', file.read()))
+        check({"call.post_send", "call.post_recv", "packet.rc_send_only", "wc.send"} <= moments,
+              "%s" % moments)
 
 
 def two_faults_are_found_and_reduced(name):
@@ -405,6 +423,7 @@ def main():
         a_forked_child_and_a_second_program_have_their_own_sites, the_sites_are_listed_for_people,
         memory_that_is_gone_and_asynchronous_events_are_faults,
         the_printed_command_shows_a_crash_again,
+        the_printed_command_has_the_moments_of_the_sweeps_run,
         the_same_seed_draws_the_same_cases,
         random_findings_have_the_same_order_for_any_number_of_jobs,
         a_second_run_of_a_finding_does_not_stop_the_others, shards_together_are_the_whole,

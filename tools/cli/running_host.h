@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulator/runtime/host_client.h"
@@ -48,10 +49,14 @@ std::string NotRunningMessage(const runtime::Registry& registry, const std::stri
 // Returns the error "host a (pid 12) does not answer ...".
 std::string HungMessage(const std::string& name, pid_t pid);
 
+// The names of a sweep's rules without an effect begin with this. A sweep adds them for every place
+// at which something may happen.
+inline constexpr std::string_view kSweepWitness = "sweep.witness.";
+
 // Prints on stderr which rules of the host never fired, as errors or as warnings. Returns true if
-// all fired, or if there are none. If a rule ended the host, reads the rules by
-// Registry::ReadCrash. With `expects_host`, a host that ended otherwise is an error: prints that
-// the host has ended and its rules are lost, and returns false.
+// all fired, or if there are none. Rules with the name of kSweepWitness do not count. If a rule
+// ended the host, reads the rules by Registry::ReadCrash. With `expects_host`, a host that ended
+// otherwise is an error: prints that the host has ended and its rules are lost, and returns false.
 bool ReportUnfired(const runtime::Registry& registry, const std::string& name,
                    runtime::HostClient& client, bool expects_host, bool is_error);
 

@@ -20,6 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kOutputLines = 12;  // of a finding
+constexpr const char* kWitnessComment =
+    "# Rules without an effect, as in each run of a sweep. They make the program ask its host\n"
+    "# before each post. Without them, the order and the times of events may differ.\n";
 constexpr Duration kLongestPoll = std::chrono::seconds(1);
 
 volatile sig_atomic_t interrupted = 0;
@@ -300,7 +303,9 @@ void SweepRunner::Finish(const SweepCase& one, const Judgement& judgement, const
          }
          std::error_code failed;
          fs::create_directories(report, failed);
-         std::ofstream(report + "/rules.toml") << outcome.rules;
+         std::ofstream(report + "/rules.toml")
+             << kWitnessComment << WitnessRules() << "\n# The case.\n"
+             << outcome.rules;
          std::ofstream(report + "/output.txt") << whole;
          outcome.details.insert(outcome.details.end(), output.begin(), output.end());
          done(std::move(outcome));

@@ -8,12 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "tools/cli/running_host.h"
 #include "tools/cli/sweep/cases.h"
 
 namespace rdmaemu::cli {
 namespace {
-
-constexpr std::string_view kWitness = "sweep.witness";
 
 // Each is a rule of its own. A program asks its host before a post only if a rule names the post.
 // The rule at "call" then fires, too, so two rules count the same moments.
@@ -44,7 +43,7 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
     records.fired.insert(rule);
     return;
   }
-  if (!rule.starts_with(kWitness)) return;
+  if (!rule.starts_with(kSweepWitness)) return;
   const std::string place = record.value("at", std::string());
   if (std::ranges::find(kOwnCalls, place) != kOwnCalls.end()) return;
   const std::string& counting = records.counting.try_emplace(place, rule).first->second;
@@ -60,7 +59,7 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
 std::string WitnessRules() {
   std::string rules;
   for (size_t i = 0; i < kWitnessed.size(); i++) {
-    rules += "[[fault]]\nname = \"" + std::string(kWitness) + "." + std::to_string(i) +
+    rules += "[[fault]]\nname = \"" + std::string(kSweepWitness) + std::to_string(i) +
              "\"\nat = " + std::string(kWitnessed[i]) + "\n";
   }
   return rules;
