@@ -114,7 +114,10 @@ tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {
       return tl::unexpected(message);
     }
     if (result->server_was_stopped) test_.end_timeout = kServerEndsWithin;
-    if (i > 0) dry_.counts_repeat = result->host.count == dry_.result.host.count;
+    if (i > 0) {
+      dry_.counts_repeat = result->host.count == dry_.result.host.count;
+      LeaveRepeatedStacks(dry_.result.host, result->host);
+    }
     // A program may break a rule of the checks in one of several orders of its threads.
     std::vector<CheckFinding> findings = std::move(dry_.result.findings);
     dry_.result = std::move(*result);

@@ -80,6 +80,13 @@ tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path,
   return records;
 }
 
+void LeaveRepeatedStacks(const HostRecords& earlier, HostRecords& records) {
+  std::erase_if(records.stacks, [&](const auto& entry) {
+    const auto before = earlier.stacks.find(entry.first);
+    return before == earlier.stacks.end() || before->second != entry.second;
+  });
+}
+
 std::vector<Site> SitesOf(const HostRecords& records) {
   std::vector<Site> sites;
   std::map<std::pair<std::string, ProgramStack>, size_t> known;

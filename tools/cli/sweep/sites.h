@@ -43,6 +43,11 @@ std::string WitnessRules();
 tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path,
                                                        const CallSites& call_sites);
 
+// Leaves out the stacks that `earlier`, a run of the same test, does not have at the same moments.
+// Threads and processes that race make their calls in another order in each run, so a fault at a
+// numbered moment may be at another line of the program.
+void LeaveRepeatedStacks(const HostRecords& earlier, HostRecords& records);
+
 // All moments at one place of the host and one call stack of the program. The stack of events,
 // messages, packets and completions is unknown.
 struct Site {

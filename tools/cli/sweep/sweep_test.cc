@@ -108,6 +108,21 @@ TEST_F(SweepCallSites, AnotherProgramOfAProcessHasItsOwnSites) {
   EXPECT_EQ(sites[1].stack, (ProgramStack{"/p/b+0x10"}));
 }
 
+TEST_F(SweepCallSites, MomentsWithAnotherStackInEachRunAreOneSiteOfTheirPlace) {
+  const std::string sites = "S\t1\t/p/a+0x10\nS\t2\t/p/a+0x18\n";
+  Write("10", sites + Call(1, 1, 1) + Call(1, 2, 1) + Call(1, 3, 2) + Call(1, 4, 2));
+  const HostRecords earlier = RecordsOf({1, 1, 1, 1});
+  Write("10", sites + Call(1, 1, 1) + Call(1, 2, 2) + Call(1, 3, 1) + Call(1, 4, 2));
+  HostRecords later = RecordsOf({1, 1, 1, 1});
+  LeaveRepeatedStacks(earlier, later);
+  const std::vector<Site> found = SitesOf(later);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].moments, (std::vector<uint64_t>{1}));
+  EXPECT_TRUE(found[1].stack.empty());
+  EXPECT_EQ(found[1].moments, (std::vector<uint64_t>{2, 3}));
+  EXPECT_EQ(found[2].moments, (std::vector<uint64_t>{4}));
+}
+
 TEST(SweepFrames, HaveATextWithoutDebugInformation) {
   const auto texts = DescribeFrames({"/none/a+0x10", "/none/a+0x20 _ZN1a4SendEv", "?"});
   EXPECT_EQ(texts.at("/none/a+0x10").front(), "a+0x10");
