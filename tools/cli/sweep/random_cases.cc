@@ -85,7 +85,7 @@ RandomCases::Draw RandomCases::Evaluate(uint64_t number) const {
   return draw;
 }
 
-void RandomCases::PassOutcomes() {
+void RandomCases::DeliverOutcomes() {
   while (!outcomes_.empty() && outcomes_.front()->has_value()) {
     (*done_)(std::move(**outcomes_.front()));
     outcomes_.pop_front();
@@ -97,7 +97,7 @@ void RandomCases::Finish(const SweepCase& one) {
   const auto place = outcomes_.emplace_back(std::make_shared<std::optional<Outcome>>());
   runner_.Finish(one, judgement, [this, place](Outcome outcome) {
     *place = std::move(outcome);
-    PassOutcomes();
+    DeliverOutcomes();
   });
 }
 

@@ -15,7 +15,7 @@
 namespace rdmaemu::cli {
 
 // Draws a first fault from the plan. Draws the further ones from the moments that a run with the
-// first fault passes after it, because mistakes that need two faults are mostly in the handling of
+// first fault has after it, because mistakes that need two faults are mostly in the handling of
 // the first.
 //
 // A draw depends on its number, on the seed and on the runs that it needs. The draws are committed
@@ -66,8 +66,8 @@ class RandomCases {
   // being reduced stays.
   void DropUnbegunDraws();
   void Finish(const SweepCase& one);
-  // Passes outcomes on in the order in which their draws were committed.
-  void PassOutcomes();
+  // Calls `done` with the outcomes, in the order in which their draws were committed.
+  void DeliverOutcomes();
   std::optional<SweepRunner::Job> NextJob();
   void End(const SweepCase& one, std::optional<RunResult> run);
 
@@ -79,7 +79,7 @@ class RandomCases {
   std::map<std::string, Known> known_;  // by the ids of cases
   std::deque<Draw> draws_;              // that are not committed
   std::set<std::string> tried_, reported_;
-  std::deque<std::shared_ptr<std::optional<Outcome>>> outcomes_;  // not passed on yet
+  std::deque<std::shared_ptr<std::optional<Outcome>>> outcomes_;  // not delivered yet
   uint64_t next_number_ = 0, runs_ = 0, findings_ = 0, vain_ = 0;
   bool is_over_ = false;
 };
