@@ -115,6 +115,7 @@ size_t Cm::connections() const { return impl_->ids.ib_cm().connections(); }
 const CmStatistics& Cm::statistics() const { return impl_->ids.ib_cm().statistics(); }
 std::vector<CmListener> Cm::Listeners() const { return impl_->ids.Listeners(); }
 std::vector<const CmaId*> Cm::Ids(size_t limit) const { return impl_->ids.All(limit); }
+std::vector<const Connection*> Cm::Connections() const { return impl_->ids.ib_cm().All(); }
 const std::map<uint32_t, uint64_t>& Cm::queued_events() const {
   return impl_->channels.queued_events();
 }

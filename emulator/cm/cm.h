@@ -63,6 +63,7 @@ struct CmListener {
 };
 
 struct CmaId;
+struct Connection;
 
 class Cm {
  public:
@@ -124,6 +125,9 @@ class Cm {
   // Returns the ids in the order of their handles, at most `limit` of them. They are valid until
   // the next call of a function that changes ids.
   std::vector<const CmaId*> Ids(size_t limit) const;
+  // Returns all protocol objects, in the order of their creation. They are valid until the next
+  // call of a function that changes ids.
+  std::vector<const Connection*> Connections() const;
   // Returns how many events of each rdma_cm_event_type were queued since the host's start.
   const std::map<uint32_t, uint64_t>& queued_events() const;
 

@@ -41,6 +41,12 @@ Connection* IbCm::Find(uint64_t key) {
   return it == connections_.end() ? nullptr : &it->second;
 }
 
+std::vector<const Connection*> IbCm::All() const {
+  std::vector<const Connection*> all;
+  for (const auto& [key, connection] : connections_) all.push_back(&connection);
+  return all;
+}
+
 Connection* IbCm::Create() {
   if (connections_.size() >= kMaxConnections) return nullptr;
   Connection& connection = connections_[++last_key_];

@@ -208,6 +208,8 @@ class IbCm {
   bool AwaitsApplication(Time now) const;
 
   size_t connections() const { return connections_.size(); }
+  // As Cm::Connections.
+  std::vector<const Connection*> All() const;
   CmStatistics& statistics() { return statistics_; }
   const CmStatistics& statistics() const { return statistics_; }
 

@@ -30,8 +30,7 @@ int TakeAnswer(CallOp op, const std::string& reply, Json& answer) {
   if (answer.is_object() && answer.contains("error")) {
     const std::string why = answer["error"].get<std::string>();
     if (op != CallOp::kFaultAdd) return Refuse(ENOENT, why);
-    const bool is_of_emulator = why.find("--backend system has no ") != why.npos;
-    return Refuse(is_of_emulator ? EOPNOTSUPP : EINVAL, why);
+    return Refuse(answer.value("errno", EINVAL), why);
   }
   return 0;
 }

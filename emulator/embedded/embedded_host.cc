@@ -25,6 +25,10 @@ runtime::OrMessage<HostConfig> MakeConfig(const EmbeddedOptions& options) {
   }
   runtime::OrMessage<HostConfig> config = runtime::MakeHostConfig(host, {});
   if (!config) return config;
+  config->ends_programs = false;
+  for (const fault::Rule& rule : config->faults) {
+    if (const auto wrong = WhyNotEmbedded(rule)) return tl::unexpected(*wrong);
+  }
   // MakeHostConfig assigns addresses to devices in turn. Here each device gets its own addresses.
   for (size_t i = 0; i < options.device_addresses.size(); i++) {
     config->devices[i].addresses.clear();

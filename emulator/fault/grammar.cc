@@ -33,6 +33,10 @@ constexpr PointSet kMemory = {Point::kMemory};
 constexpr PointSet kButLinks = {Point::kCall,       Point::kCmMessage,  Point::kCmEvent,
                                 Point::kCompletion, Point::kAsyncEvent, Point::kPacket,
                                 Point::kTime,       Point::kMemory};
+// The points whose moments have a program or a connection.
+constexpr PointSet kWithPrograms = {Point::kCall,       Point::kCmMessage,  Point::kCmEvent,
+                                    Point::kCompletion, Point::kAsyncEvent, Point::kPacket,
+                                    Point::kMemory};
 
 // The subjects whose moments have a field. The host defines this by the fields that it fills in
 // (host/faults: cm.cc, async_events.cc). For calls, the table of calls defines it.
@@ -131,6 +135,7 @@ const std::vector<Key>& AllKeys() {
       {"pkey", Role::kAction, Shape::kInteger, kButLinks},
       {"pause_ms", Role::kAction, Shape::kInteger, kButLinks},
       {"crash", Role::kAction, Shape::kFlag, kButLinks},
+      {"end_program", Role::kAction, Shape::kText, kWithPrograms},
 
       {"private_data",
        Role::kDetail,
@@ -199,8 +204,9 @@ std::optional<Point> PointOf(std::string_view name) {
 std::vector<std::string> PointNames() { return {kPointNames.begin(), kPointNames.end()}; }
 
 bool IsDeed(std::string_view action) {
-  constexpr std::array kDeeds = {"async",        "remove_device", "port",     "remove_address",
-                                 "move_address", "pkey",          "pause_ms", "crash"};
+  constexpr std::array kDeeds = {"async",          "remove_device", "port",
+                                 "remove_address", "move_address",  "pkey",
+                                 "pause_ms",       "crash",         "end_program"};
   return std::ranges::find(kDeeds, action) != kDeeds.end();
 }
 

@@ -64,8 +64,8 @@ const char* PointName(Point point);
 std::optional<Point> PointOf(std::string_view name);
 std::vector<std::string> PointNames();
 
-// Returns true for a key whose action is a Deed. Such a key is allowed at every point. The key
-// `device` then names the device of the action.
+// Returns true for a key whose action is a Deed. The key `device` then names the device of the
+// action.
 bool IsDeed(std::string_view action);
 
 // Returns ibv_event_type in lower case, in its order: "cq_err", "qp_fatal", ...

@@ -228,8 +228,16 @@ struct PauseHost {
 struct CrashHost {
   friend bool operator==(CrashHost, CrashHost) = default;
 };
+// Ends programs as SIGKILL does. kSelf: the program of the moment. kPeer: the other programs on
+// this host that own the remote end of the moment's queue pair or connection. If the moment has
+// neither, kPeer means the remote ends of all queue pairs and connections of the moment's program.
+struct EndProgram {
+  enum class Which : uint8_t { kSelf, kPeer };
+  Which which = Which::kSelf;
+  friend bool operator==(EndProgram, EndProgram) = default;
+};
 using Deed = std::variant<RemoveDevice, SetPort, RemoveAddress, MoveAddress, SetPkey, RaiseAsync,
-                          PauseHost, CrashHost>;
+                          PauseHost, CrashHost, EndProgram>;
 
 using Action =
     std::variant<Pass, Drop, Hold, Delay, Duplicate, Reject, Unreachable, FailCall, ChangeEvent,

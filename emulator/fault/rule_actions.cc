@@ -161,6 +161,10 @@ Deed RuleReader::ReadDeed(std::string_view action) {
     ReadTrue("crash");
     return CrashHost{};
   }
+  if (action == "end_program") {
+    const auto which = ReadWord(action, "program to end", {"self", "peer"});
+    return EndProgram{EndProgram::Which{static_cast<uint8_t>(which.value_or(0))}};
+  }
   const auto type = ReadWord("async", "asynchronous event", AsyncEvents());
   if (type && AsyncEvents()[*type] == "wq_fatal") {
     WrongAt("async", "no device here has work queues (ibv_wq), of which wq_fatal would be");

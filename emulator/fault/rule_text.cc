@@ -113,6 +113,10 @@ struct Text {
     return "pause_ms = " + Milliseconds(pause.time);
   }
   std::string operator()(const CrashHost&) const { return "crash = true"; }
+  std::string operator()(const EndProgram& end) const {
+    return std::string("end_program = \"") +
+           (end.which == EndProgram::Which::kSelf ? "self\"" : "peer\"");
+  }
 
  private:
   static std::string Of(const std::string& device) {

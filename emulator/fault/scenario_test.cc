@@ -19,8 +19,9 @@ const Vocabulary kVocabulary = {std::vector<std::string>{"reg_mr", "create_qp", 
                                 std::vector<std::string>{"read", "write"},
                                 std::vector<std::string>{}};
 // The actions that a rule can have at any point, as messages list them.
-const std::string kDeeds =
+const std::string kDeedsOfTime =
     "async, remove_device, port, remove_address, move_address, pkey, pause_ms, crash";
+const std::string kDeeds = kDeedsOfTime + ", end_program";
 
 Rule Good(std::string_view keys) {
   const auto rule = ParseRule(keys, 1, kVocabulary);
@@ -164,6 +165,19 @@ TEST(Scenario, WhatIsDoneToTheHostAtAnyMoment) {
   EXPECT_EQ(Good("at = \"wc\", crash = true").action, Action(Deed(CrashHost{})));
 }
 
+TEST(Scenario, EndsAProgramWhereMomentsHaveOne) {
+  using enum EndProgram::Which;
+  for (const char* at : {"call", "cm.req", "event.established", "wc", "async.qp_fatal",
+                         "packet.rc_send_only", "memory.read"}) {
+    for (const auto& [word, which] : {std::pair("self", kSelf), std::pair("peer", kPeer)}) {
+      const std::string action = std::string("end_program = \"") + word + "\"";
+      const Rule rule = Good("at = \"" + std::string(at) + "\", " + action);
+      EXPECT_EQ(rule.action, Action(Deed(EndProgram{which}))) << at;
+      EXPECT_EQ(ActionText(rule.action), action);
+    }
+  }
+}
+
 TEST(Scenario, AKeyMeansWhatSomeMomentsOfItsPointHave) {
   EXPECT_EQ(Good("at = \"cm\", service_port = 7471").match.service_port, 7471);
   EXPECT_EQ(Good("at = \"cm.sidr_req\", service_port = 7471").match.service_port, 7471);
@@ -241,12 +255,12 @@ const Mistake kMistakes[] = {
     {"at = \"time.now\", at_ms = 5", "rule:1:6: there is no \"time.now\"; did you mean \"time\"?"},
     {"at = \"port\"",
      "rule:1:6: there is no point \"port\"; it is a key of a rule and not a point, as are the "
-     "actions on the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, memory, "
-     "time"},
+     "actions on the host: " +
+         kDeedsOfTime + "; at is one of: call, cm, event, wc, async, packet, link, memory, time"},
     {"at = \"device\"",
      "rule:1:6: there is no point \"device\"; it is a key of a rule and not a point, as are the "
-     "actions on the host: DEEDS; at is one of: call, cm, event, wc, async, packet, link, "
-     "memory, time"},
+     "actions on the host: " +
+         kDeedsOfTime + "; at is one of: call, cm, event, wc, async, packet, link, memory, time"},
     {"at = \"drop\"",
      "rule:1:6: there is no point \"drop\"; it is a key of a rule and not a point; at is one of: "
      "call, "
@@ -266,7 +280,7 @@ const Mistake kMistakes[] = {
     {"at = \"memory\", hold = true",
      "rule:1:23: hold is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
     {"at = \"time\", at_ms = 5, hold = true",
-     "rule:1:32: hold is not possible at \"time\"; there a rule can: DEEDS"},
+     "rule:1:32: hold is not possible at \"time\"; there a rule can: " + kDeedsOfTime},
     {"at = \"link\", hold = true, latency_ms = 5",
      "rule:1:40: latency_ms and hold are two actions; a rule has one"},
     {"at = \"wc\", hold = true, takes_effect = true",
@@ -391,7 +405,7 @@ const Mistake kMistakes[] = {
     {"at = \"memory\", drop = true",
      "rule:1:23: drop is not possible at \"memory\"; there a rule can: unmapped, DEEDS"},
     {"at = \"time\", at_ms = 5, drop = true",
-     "rule:1:32: drop is not possible at \"time\"; there a rule can: DEEDS"},
+     "rule:1:32: drop is not possible at \"time\"; there a rule can: " + kDeedsOfTime},
     {"at = \"time\", port = \"down\"",
      "rule:1:1: at_ms is missing: when the time has come, such as at_ms = 50"},
     {"at = \"time\", at_ms = -1, port = \"down\"",
@@ -414,6 +428,10 @@ const Mistake kMistakes[] = {
     {"at = \"cm.req\", port = \"down\", how = \"rxe\"", "rule:1:37: how belongs to remove_device"},
     {"at = \"cm.req\", crash = true, return_after_ms = 5",
      "rule:1:48: return_after_ms belongs to remove_device, port, remove_address, pkey"},
+    {"at = \"cm.req\", end_program = \"other\"",
+     "rule:1:30: there is no program to end \"other\"; it is one of: self, peer"},
+    {"at = \"time\", at_ms = 5, end_program = \"self\"",
+     "rule:1:39: end_program is not possible at \"time\"; there a rule can: " + kDeedsOfTime},
     {"at = \"cm.req\", remove_address = \"10.0.0.0/8\"",
      "rule:1:33: \"10.0.0.0/8\" is not an IPv4 or IPv6 address"},
     {"at = \"cm.req\", move_address = \"10.0.0.1\"",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <limits>
 
 #include "emulator/base/nothing_queued.h"
@@ -14,6 +15,7 @@
 #include "emulator/host/cm_calls.h"
 #include "emulator/host/cm_queue_pairs.h"
 #include "emulator/host/cm_transport.h"
+#include "emulator/host/connection_ends.h"
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/fabric.h"
@@ -42,6 +44,13 @@ std::string BoundedText(const char* text, size_t bytes) {
 }
 
 }  // namespace
+
+std::optional<std::string> WhyNotEmbedded(const fault::Rule& rule) {
+  const auto* const deed = std::get_if<fault::Deed>(&rule.action);
+  if (deed == nullptr || !std::holds_alternative<fault::EndProgram>(*deed)) return std::nullopt;
+  return "rule \"" + rule.name + "\": an embedded host has no " + fault::ActionText(rule.action) +
+         ", because it is a part of its program; use `rdmaemu run`, or crash = true";
+}
 
 class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
  public:
@@ -100,6 +109,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
     cm_.SetEventDoor(this);
+    if (!config_.ends_programs) faults_.SetRefusal(WhyNotEmbedded);
+    faults_.SetFindPrograms(
+        [this](fault::EndProgram::Which which, ProcessId process, const FaultTarget& target) {
+          return ConnectionEnds(verbs_, cm_, processes_).Find(which, process, target);
+        });
     addresses_.SetSilentNets(config_.silent_nets);
     addresses_.SetGateways(config_.gateways);
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
@@ -280,6 +294,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   bool stop_requested() const { return stop_requested_; }
   bool crashed() const { return crashed_; }
 
+  std::optional<ProcessId> TakeEnding() {
+    if (ending_.empty()) return std::nullopt;
+    const ProcessId next = ending_.front();
+    ending_.pop_front();
+    return next;
+  }
+
   std::string StatusJson() const {
     return rdmaemu::StatusJson({config_, devices_, processes_, verbs_, cm_, engine_.counters(),
                                 fabric_.counters(), faults_.counters()});
@@ -381,6 +402,18 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
     crashed_ |= std::holds_alternative<fault::CrashHost>(deed.what);
     deeds_.Do(now, deed);
+  }
+
+  void Do(Time now, const EndProgramDeed& deed) {
+    for (const ProcessId process : deed.processes) {
+      if (std::ranges::find(ending_, process) == ending_.end()) ending_.push_back(process);
+    }
+    if (!deed.processes.empty() || !trace_.wants_records()) return;
+    const std::string what = fault::ActionText(fault::Action(fault::Deed(deed.what)));
+    trace::Record record{now, ProcessId::kNone, "fault.failed", deed.rule, what, {}};
+    record.fields.push_back({"errno", int64_t{ESRCH}});
+    record.fields.push_back({"reason", "there is no such program on this host"});
+    trace_.Write(record);
   }
 
   // The caller has checked the process and the header.
@@ -619,6 +652,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   bool stop_requested_ = false;
   bool crashed_ = false;
   HostPause pause_;
+  std::deque<ProcessId> ending_;
 };
 
 Host::Host(HostConfig config, Environment environment)
@@ -659,6 +693,7 @@ std::optional<Time> Host::NextJump(Time now) {
 }
 GroupId Host::GroupOf(ProcessId process) const { return impl_->GroupOf(process); }
 size_t Host::processes() const { return impl_->processes(); }
+std::optional<ProcessId> Host::TakeEnding() { return impl_->TakeEnding(); }
 bool Host::crashed() const { return impl_->crashed(); }
 bool Host::stop_requested() const { return impl_->stop_requested(); }
 std::string Host::StatusJson() const { return impl_->StatusJson(); }

@@ -39,6 +39,8 @@ struct HostConfig {
   RandomSeed seed;                       // of keys, numbers and tokens; the same seed repeats them
   std::vector<fault::Rule> faults = {};  // at most fault::Rules::kMaxRules, with unique names
   IdSpace ids = {};                      // of clients' numbers, except those of segments
+  // False: the driver cannot end single programs. The host then refuses rules with end_program.
+  bool ends_programs = true;
   // False: the host copies every payload between program memories when it is posted and delivered
   // (transport/payload_owner.h). This is slower. Tests check that programs see no other difference.
   bool payload_shortcuts = true;
@@ -80,6 +82,9 @@ struct ProcessInfo {
   uint32_t pid;
   std::string program;
 };
+
+// Returns why a host with ends_programs = false refuses the rule. Empty: it accepts the rule.
+std::optional<std::string> WhyNotEmbedded(const fault::Rule& rule);
 
 class Host {
  public:
@@ -165,6 +170,10 @@ class Host {
   // Returns true after a fault rule has ended the host. The host then does nothing. Its driver must
   // end it as SIGKILL does.
   bool crashed() const;
+  // Returns the next process that a fault rule ends (end_program). Call this after each entry into
+  // the host. The driver must end the process as SIGKILL does, and report its end, before it sends
+  // the reply to the process's call.
+  std::optional<ProcessId> TakeEnding();
   std::string StatusJson() const;
   std::string RulesJson() const;  // as kFaultList, without held items; works also after a crash
 

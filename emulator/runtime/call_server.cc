@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -139,6 +140,50 @@ bool CallServer::HearEnds(Time now) {
   return found;
 }
 
+int CallServer::Kill(const Connection& connection) {
+  const int process = connection.process_fd.get();
+  if (!connection.process_fd) return EOPNOTSUPP;  // this system has no pidfds
+  if (syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0) != 0 && errno != ESRCH) {
+    return errno;
+  }
+  pollfd end{process, POLLIN, 0};
+  int ready;
+  do {
+    ready = poll(&end, 1, static_cast<int>(kLongestKill.count()));
+  } while (ready < 0 && errno == EINTR);
+  return ready == 1 ? 0 : ETIMEDOUT;
+}
+
+bool CallServer::KillPrograms(uint32_t number) {
+  bool is_killed = false;
+  while (const std::optional<ProcessId> process = parts_.host.TakeEnding()) {
+    const auto it = std::ranges::find(connections_, *process,
+                                      [](const auto& each) { return each.second.process; });
+    if (it == connections_.end()) continue;
+    if (const int error = Kill(it->second); error != 0) {
+      parts_.cannot_end(*process, error);
+      continue;
+    }
+    killed_.push_back(it->first);
+    is_killed |= it->first == number;
+  }
+  return is_killed;
+}
+
+bool CallServer::EndPrograms(Time now) {
+  bool found = false;
+  // The end of a program may make rules fire that end other programs.
+  for (KillPrograms(); !killed_.empty(); KillPrograms()) {
+    const uint32_t number = killed_.back();
+    killed_.pop_back();
+    // HearEnds may have handled the end already.
+    const auto it = connections_.find(number);
+    if (it != connections_.end() && !it->second.ended) ProcessEnded(now, number);
+    found = true;
+  }
+  return found;
+}
+
 void CallServer::Serve(Time now, uint32_t number) {
   const auto it = connections_.find(number);
   if (it == connections_.end()) return;
@@ -156,8 +201,10 @@ void CallServer::Serve(Time now, uint32_t number) {
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
     const Reply reply = Answer(now, number, connection, message);
+    if (KillPrograms(number)) break;
     if (!reply.is_late && !SendReply(number, connection, reply)) return Drop(now, number);
   }
+  EndPrograms(now);
 }
 
 Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
@@ -247,6 +294,7 @@ void CallServer::ServePage(Time now, uint32_t number) {
     return AnswerPage(now, who, message);
   });
   DropBroken(now);
+  EndPrograms(now);
 }
 
 bool CallServer::ServePages(Time now) {
@@ -255,6 +303,7 @@ bool CallServer::ServePages(Time now) {
     return AnswerPage(now, who, message);
   });
   DropBroken(now);
+  EndPrograms(now);
   return found;
 }
 
@@ -262,6 +311,7 @@ std::optional<Reply> CallServer::AnswerPage(Time now, uint32_t number,
                                             std::span<const std::byte> message) {
   Connection& connection = connections_.at(number);
   Reply reply = Answer(now, number, connection, message);
+  if (KillPrograms(number)) return std::nullopt;
   if (reply.is_late) {
     connection.page_waits = true;
     return std::nullopt;

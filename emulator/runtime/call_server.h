@@ -30,6 +30,8 @@ class CallServer {
   // A program needs longer than this to reap an ended process, because the kernel must first wake
   // up the program.
   static constexpr Duration kLongestUnheard = std::chrono::microseconds(3);
+  // Limit of the time from SIGKILL to the end of the process.
+  static constexpr std::chrono::milliseconds kLongestKill{1000};
   static constexpr int kMaxCallsPerTurn = 16;  // of one connection, before others are served
   // Holds at least two of the largest replies. A client whose buffer is full is dropped.
   static constexpr int kSendBufferBytes = 512 << 10;
@@ -41,6 +43,8 @@ class CallServer {
     EventfdCounters& counters;
     std::function<Result<ClockOut>(const ClockIn&)> clock;
     std::function<void(Reply&)> complete_status;  // adds to the reply of kHostStatus
+    // Gets a process that a fault rule should have ended, and the errno.
+    std::function<void(ProcessId, int)> cannot_end;
   };
   CallServer(int epoll_fd, Parts parts);
 
@@ -72,6 +76,9 @@ class CallServer {
   // after it took work, calls or datagrams, and before it executes them. HearEnds makes its system
   // call at most once per kLongestUnheard.
   bool HearEnds(Time now);
+  // Ends the processes that fault rules end (Host::TakeEnding), and handles their ends. Call this
+  // after each entry into the host. Returns true if a process has ended.
+  bool EndPrograms(Time now);
   // Drops one connection because its process has ended or misbehaved.
   void Drop(Time now, uint32_t connection);
   void DropAll(Time now);
@@ -100,6 +107,12 @@ class CallServer {
   };
 
   void Add(Time now, UniqueFd socket);
+  // Sends SIGKILL to the processes that fault rules end, and waits until they have ended. Keeps
+  // their connections, which the caller may be using. Returns true if `connection` belongs to one
+  // of these processes. The process then gets no reply.
+  bool KillPrograms(uint32_t connection = 0);
+  // Returns an errno if the process has not ended.
+  static int Kill(const Connection& connection);
   // Makes ends_ report the end of the connection's process.
   void WatchEnd(uint32_t number, const Connection& connection);
   // Handles the end of the connection's process. Also drops the connection, unless a forked child
@@ -135,6 +148,7 @@ class CallServer {
   bool ever_had_client_ = false;
   std::vector<std::byte> buffer_;
   CallPages pages_;
+  std::vector<uint32_t> killed_;  // connections whose processes KillPrograms has ended
   std::vector<uint32_t> broken_;  // connections whose call on a page needs a reply with descriptors
 };
 

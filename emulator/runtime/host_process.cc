@@ -198,9 +198,11 @@ OrMessage<void> HostProcess::WatchDescriptors() {
     return failed("watch for other hosts", errno);
   }
   server_ = std::make_unique<CallServer>(
-      epoll_fd_.get(), CallServer::Parts{*host_, memory_, segments_, counters_,
-                                         [this](const ClockIn& in) { return AskClock(in); },
-                                         [this](Reply& reply) { CompleteStatus(reply); }});
+      epoll_fd_.get(),
+      CallServer::Parts{*host_, memory_, segments_, counters_,
+                        [this](const ClockIn& in) { return AskClock(in); },
+                        [this](Reply& reply) { CompleteStatus(reply); },
+                        [this](ProcessId process, int error) { TraceCannotEnd(process, error); }});
   const std::string path = registry_.SocketPath(options_.name);
   unlink(path.c_str());  // of a dead host; a live host would hold the lock
   unlink(registry_.CrashPath(options_.name).c_str());
@@ -238,9 +240,11 @@ bool HostProcess::Scan(Time real) {
   TraceJump();
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
+  EndPrograms(now);
   found |= server_->ServePages(now);
   if (host_->Take(now)) HearEnds(now);
   found |= host_->Deliver(now);
+  EndPrograms(now);
   found |= ExpireIfDue(now);
   found |= network_.ReceiveShared(ReceiveHandler(now));
   network_.Flush();
@@ -256,6 +260,7 @@ bool HostProcess::ExpireIfDue(Time now) {
   const std::optional<Time> deadline = host_->NextDeadline();
   if (!deadline || *deadline > now) return false;
   host_->Expire(now);
+  EndPrograms(now);
   did_work_ = true;
   server_->SendLate(now);
   return true;
@@ -325,6 +330,19 @@ void HostProcess::HearEnds(Time now) {
   NoteClients();
 }
 
+void HostProcess::EndPrograms(Time now) {
+  if (!server_->EndPrograms(now)) return;
+  did_work_ = true;
+  NoteClients();
+}
+
+void HostProcess::TraceCannotEnd(ProcessId process, int error) {
+  if (!trace_.wants_records()) return;
+  trace::Record record{Now(), process, "fault.failed", {}, "end_program", {}};
+  record.fields.push_back({"errno", int64_t{error}});
+  trace_.Write(record);
+}
+
 UdpNetwork::Handler HostProcess::ReceiveHandler(Time now) {
   return
       [this, now](const wire::UdpFlow& flow,
@@ -334,6 +352,7 @@ UdpNetwork::Handler HostProcess::ReceiveHandler(Time now) {
         }
         HearEnds(now);
         host_->Receive(now, flow, udp_payloads, &at);
+        EndPrograms(now);
       };
 }
 

@@ -57,6 +57,9 @@ class HostProcess {
   bool Dispatch(Time now, const epoll_event& event);
   // As CallServer::HearEnds.
   void HearEnds(Time now);
+  // Ends the programs that fault rules end.
+  void EndPrograms(Time now);
+  void TraceCannotEnd(ProcessId process, int error);
   void NoteClients();
   UdpNetwork::Handler ReceiveHandler(Time now);
   // Receives from a UDP port or a multicast group.

@@ -261,6 +261,8 @@ TEST_F(ApiTest, RulesAreListedInTheirOrder) {
 TEST_F(ApiTest, AWrongRuleIsToldInTheWordsOfTheGrammar) {
   ASSERT_EQ(rdmaemu_open(nullptr), 0);
   ExpectRefusal(rdmaemu_rule_add("at = \"cm.rek\", drop = true", nullptr, 0), EINVAL, "req");
+  ExpectRefusal(rdmaemu_rule_add("at = \"event.established\", end_program = \"peer\"", nullptr, 0),
+                EOPNOTSUPP, "an embedded host has no end_program");
   ExpectRefusal(rdmaemu_rule_add(nullptr, nullptr, 0), EINVAL, "rule is NULL");
   ExpectRefusal(rdmaemu_rule_add(std::string(9000, 'x').c_str(), nullptr, 0), EMSGSIZE, "8192");
   ExpectRefusal(rdmaemu_rule_remove("nobody"), ENOENT, "nobody");

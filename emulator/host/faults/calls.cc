@@ -50,9 +50,9 @@ Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
     moment.qp = target.qp->qpn;
     moment.qp_order = target.qp->order;
   }
-  const fault::Rule* const rule =
-      faults_.Decide(moment, process,
-                     target.qp == nullptr ? FaultTarget{} : FaultTarget{group, target.qp->handle});
+  FaultTarget target_of_rules{.id = IdOf(op, message)};
+  if (target.qp != nullptr) target_of_rules = {group, target.qp->handle};
+  const fault::Rule* const rule = faults_.Decide(moment, process, target_of_rules);
   if (rule == nullptr) return call_(now, process, message);
   // Copy the rule's action, because a call may change the rules.
   const fault::Action action = rule->action;

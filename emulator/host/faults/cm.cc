@@ -1,6 +1,8 @@
 #include "emulator/host/faults/cm.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "emulator/abi/changed_event.h"
 #include "emulator/host/faults/words.h"
@@ -23,6 +25,29 @@ std::optional<uint16_t> ServicePortOf(const wire::CmMessage& message) {
     return static_cast<uint16_t>(req->service_id);
   }
   return std::nullopt;
+}
+
+template <class Body>
+MessageEnds EndsOf(const Body& body) {
+  MessageEnds ends;
+  if constexpr (requires { body.local_comm_id; }) ends.local_comm_id = body.local_comm_id;
+  if constexpr (requires { body.remote_comm_id; }) ends.remote_comm_id = body.remote_comm_id;
+  if constexpr (requires { body.service_id; }) ends.service_id = body.service_id;
+  if constexpr (std::is_same_v<Body, wire::CmSidrReq>) ends.local_comm_id = body.request_id;
+  if constexpr (std::is_same_v<Body, wire::CmSidrRep>) ends.remote_comm_id = body.request_id;
+  return ends;
+}
+
+// Returns the ends of a message, as this side of it sees them.
+MessageEnds EndsOf(Direction direction, const cm::CmRoute& route, const wire::CmMessage& message) {
+  MessageEnds ends = std::visit([](const auto& body) { return EndsOf(body); }, message.body);
+  ends.local = route.source;
+  ends.remote = route.destination;
+  if (direction == Direction::kReceive) {
+    std::swap(ends.local, ends.remote);
+    std::swap(ends.local_comm_id, ends.remote_comm_id);
+  }
+  return ends;
 }
 
 cm::CmRoute Back(const cm::CmRoute& route) {
@@ -72,7 +97,8 @@ Status CmFaults::Pass(Time now, Direction direction, const cm::CmRoute& route,
     moment.local = local;
     moment.remote = sends ? route.destination : route.source;
     moment.service_port = ServicePortOf(message);
-    if (const fault::Rule* const rule = faults_.Decide(moment)) {
+    const FaultTarget target{.message = EndsOf(direction, route, message)};
+    if (const fault::Rule* const rule = faults_.Decide(moment, ProcessId::kNone, target)) {
       return Do(now, *rule, {direction, route, message});
     }
   }
@@ -180,7 +206,8 @@ void CmFaults::AtEvent(Time now, ProcessId process, std::string_view program,
                        rdma_ucm_event_resp& event) {
   if (!faults_.Watches(Point::kCmEvent)) return;
   const std::string subject = EventSubject(event.event);
-  const fault::Rule* const rule = faults_.Decide(EventMoment(now, program, subject), process);
+  const fault::Rule* const rule =
+      faults_.Decide(EventMoment(now, program, subject), process, FaultTarget{.id = event.id});
   if (rule == nullptr) return;
   const auto& change = std::get<fault::ChangeEvent>(rule->action);
   if (change.event) ChangeEventType(event, *change.event);

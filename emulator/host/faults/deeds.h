@@ -61,6 +61,7 @@ class FaultDeeds {
   // The host itself executes deeds that affect the whole host.
   static Status Act(Time, const ObjectDeed&, const fault::PauseHost&) { return {}; }
   static Status Act(Time, const ObjectDeed&, const fault::CrashHost&) { return {}; }
+  static Status Act(Time, const ObjectDeed&, const fault::EndProgram&) { return {}; }
   Status Come(Time now, const Return& what);
   void Later(Time now, const std::optional<Duration>& after, Return what);
   // Returns the names of the affected devices: the rule's, else the moment's, else all present

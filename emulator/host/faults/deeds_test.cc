@@ -275,5 +275,178 @@ INSTANTIATE_TEST_SUITE_P(EachState, RemovalIn,
                                   (std::get<1>(tested.param) ? "_one_process" : "_two");
                          });
 
+// ---- end_program: a server and a client as two programs on one host
+
+class FaultEndsTest : public ::testing::Test {
+ protected:
+  static constexpr uint16_t kPort = 7471;
+
+  // Ends the programs that rules end, as the driver of a host does.
+  std::vector<std::string> EndPrograms() {
+    std::vector<std::string> ended;
+    while (const std::optional<ProcessId> process = host_.TakeEnding()) {
+      Client& client = *process == server_client_.process ? server_client_ : client_client_;
+      ended.push_back(&client == &server_client_ ? "server" : "client");
+      client.Kill();
+    }
+    return ended;
+  }
+  // Adds the rule, runs a connection until a program ends, and returns which ended.
+  std::vector<std::string> EndedBy(const std::string& rule) {
+    AddRule(tool_, rule);
+    std::vector<std::string> ended;
+    const auto after = [&](const auto& step) {
+      if (!ended.empty()) return;
+      step();
+      world_.Settle();
+      ended = EndPrograms();
+    };
+    uint32_t active = 0, passive = 0;
+    after([&] { server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8); });
+    after([&] { active = client_.Connect(RDMA_PS_TCP, "127.0.0.1", kPort); });
+    after([&] { passive = server_.Event().id; });
+    after([&] {
+      rdma_ucm_conn_param parameters = CmProgram::Parameters();
+      parameters.qp_num++;  // on one host the other side uses this number
+      server_.Do(RDMA_USER_CM_CMD_ACCEPT, rdma_ucm_accept{6, parameters, passive, 0, {}});
+    });
+    after([&] { client_.Event(); });
+    after([&] { client_.Establish(active); });
+    after([&] { server_.Event(); });
+    after([&] { client_.Disconnect(active); });
+    return ended;
+  }
+  std::vector<std::string> Failures() {
+    std::vector<std::string> failed;
+    for (const trace::Record& record : world_.trace.records) {
+      if (record.kind == "fault.failed") failed.push_back(record.object + ": " + record.what);
+    }
+    return failed;
+  }
+
+  World world_;
+  Host& host_ = world_.AddHost("host", "127.0.0.1");
+  Client tool_{world_, host_, "tool"};
+  Client server_client_{world_, host_, "server"}, client_client_{world_, host_, "client"};
+  CmProgram server_{server_client_}, client_{client_client_};
+};
+
+struct Ending {
+  const char* name;
+  const char* at;
+  const char* self;
+  const char* peer;
+};
+class EndingAt : public FaultEndsTest,
+                 public ::testing::WithParamInterface<std::tuple<Ending, bool>> {};
+
+TEST_P(EndingAt, EndsTheProgramAtTheRightEnd) {
+  const auto& [ending, is_peer] = GetParam();
+  const std::string which = is_peer ? "peer" : "self";
+  EXPECT_EQ(
+      EndedBy(std::string("nth = 1, at = ") + ending.at + ", end_program = \"" + which + "\""),
+      std::vector<std::string>{is_peer ? ending.peer : ending.self});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Moments, EndingAt,
+    ::testing::Combine(
+        ::testing::Values(
+            Ending{"connect", "\"call.connect\"", "client", "server"},
+            Ending{"accept", "\"call.accept\"", "server", "client"},
+            Ending{"disconnect", "\"call.disconnect\"", "client", "server"},
+            Ending{"sent_req", "\"cm.req\", direction = \"send\"", "client", "server"},
+            Ending{"received_req", "\"cm.req\"", "server", "client"},
+            Ending{"sent_rep", "\"cm.rep\", direction = \"send\"", "server", "client"},
+            Ending{"received_rep", "\"cm.rep\"", "client", "server"},
+            Ending{"received_rtu", "\"cm.rtu\"", "server", "client"},
+            Ending{"received_dreq", "\"cm.dreq\"", "server", "client"},
+            Ending{"request", "\"event.connect_request\"", "server", "client"},
+            Ending{"response", "\"event.connect_response\"", "client", "server"},
+            Ending{"established", "\"event.established\"", "server", "client"}),
+        ::testing::Bool()),
+    [](const auto& tested) {
+      return std::string(std::get<0>(tested.param).name) +
+             (std::get<1>(tested.param) ? "_peer" : "_self");
+    });
+
+TEST_F(FaultEndsTest, AQueuePairsMomentsEndItsOwnersAndThoseOfItsPeer) {
+  Verb verb_a(server_client_), verb_b(client_client_);
+  std::vector<std::byte> bytes(1024);
+  Verb::Qp a = verb_a.CreateQp(IBV_QPT_RC), b = verb_b.CreateQp(IBV_QPT_RC);
+  verb_a.ConnectRc(a, "127.0.0.1", b.made.qpn);
+  verb_b.ConnectRc(b, "127.0.0.1", a.made.qpn);
+  const MrOut mr_a = verb_a.Register(bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+  const MrOut mr_b = verb_b.Register(bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+  for (const auto& [at, self, peer] :
+       {std::tuple("wc.recv", "client", "server"), std::tuple("wc.send", "server", "client"),
+        std::tuple("packet.rc_send_only", "client", "server"),
+        std::tuple("memory.read", "server", "client")}) {
+    for (const bool is_peer : {false, true}) {
+      AskFaults(tool_, CallOp::kFaultClear);
+      AddRule(tool_, std::string("at = \"") + at + "\", nth = 1, end_program = \"" +
+                         (is_peer ? "peer" : "self") + "\"");
+      verb_b.PostRecv(b, 1, bytes.data(), 64, mr_b.lkey);
+      verb_a.PostSend(a, 2, IBV_WR_SEND, bytes.data(), 64, mr_a.lkey);
+      world_.Settle();
+      const std::optional<ProcessId> ended = host_.TakeEnding();
+      ASSERT_TRUE(ended) << at << is_peer;
+      EXPECT_EQ(*ended == server_client_.process ? "server" : "client",
+                std::string(is_peer ? peer : self))
+          << at;
+      EXPECT_FALSE(host_.TakeEnding());
+      for (ib_uverbs_wc wc; verb_a.Poll(wc) || verb_b.Poll(wc);) {
+      }
+    }
+  }
+}
+
+TEST_F(FaultEndsTest, ACallWithoutAConnectionEndsThePeersOfItsProgram) {
+  EXPECT_TRUE(EndedBy("at = \"cm.dreq\", nth = 9, end_program = \"peer\"").empty());
+  AddRule(tool_, "at = \"call.list_devices\", program = \"server\", end_program = \"peer\"");
+  ListDevicesOut out{};
+  EXPECT_EQ(client_client_.Call(CallOp::kListDevices, Nothing{}, out), 0);
+  EXPECT_TRUE(EndPrograms().empty());
+  EXPECT_EQ(server_client_.Call(CallOp::kListDevices, Nothing{}, out), 0);
+  EXPECT_EQ(EndPrograms(), std::vector<std::string>{"client"});
+}
+
+TEST_F(FaultEndsTest, ThePeerOfAKilledProgramGetsDisconnected) {
+  EXPECT_EQ(EndedBy("at = \"event.established\", nth = 1, end_program = \"self\""),
+            std::vector<std::string>{"server"});
+  EXPECT_TRUE(
+      world_.RunUntil([&] { return world_.counters.value(client_.counter) > 0; }, seconds(1)));
+  EXPECT_EQ(cm::EventType{client_.Event().event}, cm::EventType::kDisconnected);
+}
+
+TEST_F(FaultEndsTest, TheTraceSaysThatTheHostHasNoSuchProgram) {
+  world_.trace.keep_records = true;
+  Host& other = world_.AddHost("other", "127.0.0.2");
+  Client far(world_, other, "far");
+  CmProgram listener(far);
+  listener.Listen(RDMA_PS_TCP, "127.0.0.2", kPort, 8);
+  AddRule(tool_, "name = \"gone\", at = \"call.connect\", end_program = \"peer\"");
+  client_.Connect(RDMA_PS_TCP, "127.0.0.2", kPort);
+  world_.Settle();
+  EXPECT_FALSE(host_.TakeEnding());
+  EXPECT_FALSE(other.TakeEnding());
+  EXPECT_EQ(Failures(), std::vector<std::string>{"gone: end_program = \"peer\""});
+}
+
+TEST(FaultEnds, AHostThatCannotEndProgramsRefusesTheRule) {
+  World world;
+  HostConfig config;
+  config.name = "embedded";
+  config.ends_programs = false;
+  Host& host = world.AddHost(config);
+  Client tool(world, host, "tool");
+  const std::string answer = AskFaults(
+      tool, CallOp::kFaultAdd, "name = \"r\", at = \"call.connect\", end_program = \"peer\"");
+  EXPECT_NE(answer.find("rule \\\"r\\\": an embedded host has no end_program"), answer.npos)
+      << answer;
+  EXPECT_NE(answer.find("\"errno\":" + std::to_string(EOPNOTSUPP)), answer.npos) << answer;
+  AddRule(tool, "at = \"call.connect\", errno = \"ENOMEM\"");
+}
+
 }  // namespace
 }  // namespace rdmaemu::testing

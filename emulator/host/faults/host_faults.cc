@@ -72,6 +72,12 @@ const fault::Rule* HostFaults::Decide(const fault::Moment& moment, ProcessId pro
   Fired(moment, process, *rule);
   const auto* const deed = std::get_if<fault::Deed>(&rule->action);
   if (deed == nullptr) return rule;
+  if (const auto* const end = std::get_if<fault::EndProgram>(deed)) {
+    std::vector<ProcessId> processes;
+    if (find_programs_) processes = find_programs_(end->which, process, target);
+    Queue(EndProgramDeed{rule->name, *end, std::move(processes)});
+    return nullptr;
+  }
   Queue(ObjectDeed{*deed, target, std::string(moment.device)});
   return nullptr;
 }
@@ -139,7 +145,7 @@ std::string HostFaults::AddText(std::string_view rule) {
                                  "\", and this is host \"" + host_name_ + "\""}});
   }
   if (const auto wrong = why_not_ ? why_not_(*parsed) : std::nullopt) {
-    return Answer({{"error", *wrong}});
+    return Answer({{"error", *wrong}, {"errno", EOPNOTSUPP}});
   }
   if (const auto wrong = WrongAfter(*parsed, rules_, host_name_)) {
     return Answer({{"error", *wrong}});

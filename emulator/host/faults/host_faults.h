@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "emulator/base/ids.h"
 #include "emulator/fault/held.h"
@@ -32,10 +33,18 @@ struct FaultCounters {
   uint64_t paused_datagrams_full = 0;  // datagrams for a paused host; lost
 };
 
-// The queue pair of a moment.
+// The two ends of a CM message, with their communication ids. 0: the message has no such id.
+struct MessageEnds {
+  NetAddress local, remote;
+  uint32_t local_comm_id = 0, remote_comm_id = 0;
+  uint64_t service_id = 0;  // of a REQ or SIDR_REQ
+};
+// The object of a moment: a queue pair, an id of RDMA CM, or a CM message.
 struct FaultTarget {
   GroupId group = GroupId::kNone;
   Handle qp = 0;
+  uint32_t id = 0;
+  std::optional<MessageEnds> message = {};
 };
 // Moves the QP to ERR, as after the completion that reports the error.
 struct FailQpDeed {
@@ -47,7 +56,13 @@ struct ObjectDeed {
   FaultTarget target;
   std::string device;
 };
-using FaultDeed = std::variant<FailQpDeed, ObjectDeed>;
+// Ends these processes, as they were found at the moment.
+struct EndProgramDeed {
+  std::string rule;
+  fault::EndProgram what;
+  std::vector<ProcessId> processes;  // empty: this host has no such program
+};
+using FaultDeed = std::variant<FailQpDeed, ObjectDeed, EndProgramDeed>;
 
 class HostFaults {
  public:
@@ -88,6 +103,11 @@ class HostFaults {
   void Queue(FaultDeed deed);
   bool HasDeeds() const { return !deeds_.empty(); }
   std::optional<FaultDeed> TakeDeed();
+
+  // Sets how the programs of a rule with end_program are found. Without it there are none.
+  using FindPrograms = std::function<std::vector<ProcessId>(fault::EndProgram::Which, ProcessId,
+                                                            const FaultTarget&)>;
+  void SetFindPrograms(FindPrograms find) { find_programs_ = std::move(find); }
 
   // Makes AddText refuse rules for which `why_not` returns an error.
   using WhyNot = std::function<std::optional<std::string>(const fault::Rule&)>;
@@ -133,6 +153,7 @@ class HostFaults {
   std::string host_name_;
   trace::Sink& trace_;
   WhyNot why_not_;
+  FindPrograms find_programs_;
   bool began_ = false;
   Time now_{};
   std::deque<FaultDeed> deeds_;

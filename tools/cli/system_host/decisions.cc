@@ -83,6 +83,7 @@ struct InsteadOfDeed {
   }
   const char* operator()(const fault::PauseHost&) const { return "kill -STOP PROCESS"; }
   const char* operator()(const fault::CrashHost&) const { return "kill -KILL PROCESS"; }
+  const char* operator()(const fault::EndProgram&) const { return "kill -KILL PROCESS"; }
 };
 
 bool IsCallHere(const std::string& subject) {
