@@ -27,6 +27,7 @@ runtime::OrMessage<HostConfig> MakeConfig(const EmbeddedOptions& options) {
   if (!config) return config;
   config->ends_programs = false;
   for (const fault::Rule& rule : config->faults) {
+    if (!rule.match.host.empty() && rule.match.host != host.name) continue;
     if (const auto wrong = WhyNotEmbedded(rule)) return tl::unexpected(*wrong);
   }
   // MakeHostConfig assigns addresses to devices in turn. Here each device gets its own addresses.

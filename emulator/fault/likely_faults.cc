@@ -116,6 +116,13 @@ constexpr Fault kAsyncEvents[] = {
     {"async=CLIENT_REREGISTER", "async = \"client_reregister\""},
 };
 
+// The other program of the connection ends: before it has answered, when the connection is
+// established, and while messages are exchanged.
+constexpr std::string_view kPeerPlaces[] = {
+    "cm.req",         "cm.rep", "event.connect_response", "event.established", "call.post_send",
+    "call.post_recv", "wc.recv"};
+constexpr Fault kPeerCrash = {"peer crash", "end_program = \"peer\""};
+
 }  // namespace
 
 bool MatchesPattern(std::string_view pattern, std::string_view text) {
@@ -144,10 +151,16 @@ std::vector<LikelyFault> LikelyFaultsAt(std::string_view place) {
   return faults;
 }
 
+std::vector<LikelyFault> PeerFaultsAt(std::string_view place) {
+  if (std::ranges::find(kPeerPlaces, place) == std::end(kPeerPlaces)) return {};
+  return {{std::string(kPeerCrash.name), std::string(kPeerCrash.keys)}};
+}
+
 std::vector<std::string_view> PlacesOfLikelyFaults() {
   std::vector<std::string_view> places;
   for (const Row& row : kRows) places.push_back(row.places);
   for (const std::string_view place : kAsyncPlaces) places.push_back(place);
+  for (const std::string_view place : kPeerPlaces) places.push_back(place);
   return places;
 }
 

@@ -17,7 +17,11 @@ struct LikelyFault {
 // a sweep tries them. Errnos are those of the call's man page.
 std::vector<LikelyFault> LikelyFaultsAt(std::string_view place);
 
-// Returns all places of the table, for tests. They may have '*'.
+// Returns the faults at a place that end the program at the other end of a connection. They need a
+// test of several programs on one host of `rdmaemu run`.
+std::vector<LikelyFault> PeerFaultsAt(std::string_view place);
+
+// Returns all places of the tables, for tests. They may have '*'.
 std::vector<std::string_view> PlacesOfLikelyFaults();
 
 // Returns true if `pattern` matches the text. '*' matches any characters.

@@ -229,8 +229,8 @@ struct CrashHost {
   friend bool operator==(CrashHost, CrashHost) = default;
 };
 // Ends programs as SIGKILL does. kSelf: the program of the moment. kPeer: the other programs on
-// this host that own the remote end of the moment's queue pair or connection. If the moment has
-// neither, kPeer means the remote ends of all queue pairs and connections of the moment's program.
+// this host that own the remote end of the moment's queue pair or connection. If the moment has no
+// connection, kPeer means the remote ends of all connections of the moment's program.
 struct EndProgram {
   enum class Which : uint8_t { kSelf, kPeer };
   Which which = Which::kSelf;

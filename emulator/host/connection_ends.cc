@@ -14,6 +14,12 @@ bool Has(const std::vector<ProcessId>& processes, ProcessId process) {
   return std::ranges::find(processes, process) != processes.end();
 }
 
+// Returns true if the queue pair knows the queue pair at its other end.
+bool HasRemote(const QueuePair& qp) {
+  const bool has_path = qp.state() != IBV_QPS_RESET && qp.state() != IBV_QPS_INIT;
+  return qp.type != IBV_QPT_UD && has_path && qp.attr.dest_qp_num != 0;
+}
+
 }  // namespace
 
 std::vector<ProcessId> ConnectionEnds::Find(fault::EndProgram::Which which, ProcessId process,
@@ -49,7 +55,7 @@ ConnectionEnds::Found ConnectionEnds::Remote(const Found& own, const FaultTarget
   }
   if (const auto qp = verbs_.FindQpByHandle(target.group, target.qp)) {
     AddRemoteOf(**qp, found);
-    return found;
+    if (HasRemote(**qp) || !found.empty()) return found;
   }
   const std::vector<const cm::CmaId*> ids = cm_.Ids(kAll);
   if (target.id != 0) {
@@ -79,8 +85,7 @@ void ConnectionEnds::AddOwner(ProcessId maker, GroupId group, Found& found) cons
 }
 
 void ConnectionEnds::AddRemoteOf(const QueuePair& qp, Found& found) const {
-  const bool has_path = qp.state() != IBV_QPS_RESET && qp.state() != IBV_QPS_INIT;
-  if (qp.type != IBV_QPT_UD && has_path && qp.attr.dest_qp_num != 0) {
+  if (HasRemote(qp)) {
     const QueuePair* const other = verbs_.FindQp(qp.path.destination, qp.attr.dest_qp_num);
     if (other == nullptr) return;
     return AddOwner(verbs_.MakerOf(other->handle), other->group(), found);

@@ -16,6 +16,7 @@ from emulated import Emulator, Failure  # noqa: E402
 
 PLANTED = os.path.join(HERE, "planted")
 POSTING = os.path.join(HERE, "posting")
+PLANTED_PAIR = os.path.join(HERE, "planted_pair")
 
 # For runs that end by themselves: planted.c waits for a second several times.
 PATIENT = ["--limit", "30s"]
@@ -337,6 +338,36 @@ def a_server_and_its_client():
         check([each["case"] for each in one["cases"]] == [case], "%s" % one["cases"])
 
 
+def pair_of(*mistake):
+    line = "%s %%s 127.0.0.1 7471 %%s" % PLANTED_PAIR
+    return ["--server", line % ("server", ""), "--client", line % ("client", " ".join(mistake))]
+
+
+def a_correct_pair_survives_the_crash_of_its_peer():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "crash", "--faults", "peer crash", *pair_of(), status=0)
+        check(len(results["cases"]) > 5, "too few cases: %s" % results["cases"])
+        verdicts = {one["case"]: one["verdict"] for one in results["cases"]}
+        check("failed" in verdicts.values() and "not-reached" not in verdicts.values(),
+              "%s" % verdicts)
+
+
+def a_client_that_hangs_when_its_server_crashes_is_found():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "hangs", "--points", "call.post_send", "--faults",
+                           "peer crash", "--limit", "2s", *pair_of("hang-on-crash"), status=1)
+        verdicts = {one["case"]: one["verdict"] for one in results["cases"]}
+        check(verdicts.get("call.post_send#1: peer crash") == "hung", "%s" % verdicts)
+
+
+def a_test_of_one_program_gets_no_peer_crash():
+    with Emulator() as emulator:
+        report = os.path.join(emulator.directory, "alone")
+        result = emulator.rdmaemu("sweep", "--report", report, "--faults", "peer crash", "--",
+                                  PLANTED, "none")
+        check(result.returncode == 125 and "nothing to sweep" in result.stderr, result.stderr)
+
+
 def the_printed_command_of_a_pair_keeps_the_results():
     emulated.need("ucmatose")
     with Emulator() as emulator:
@@ -430,7 +461,10 @@ def main():
         the_test_does_not_see_the_shard_of_the_sweep,
         the_printed_command_of_a_pair_keeps_the_results,
         an_interrupted_sweep_is_resumed, a_baseline_accepts_known_findings,
-        a_failing_test_is_not_swept, a_server_and_its_client, the_pages_have_every_case,
+        a_failing_test_is_not_swept, a_server_and_its_client,
+        a_correct_pair_survives_the_crash_of_its_peer,
+        a_client_that_hangs_when_its_server_crashes_is_found,
+        a_test_of_one_program_gets_no_peer_crash, the_pages_have_every_case,
         mistakes_in_the_command_are_explained,
         an_interrupt_ends_the_programs_and_keeps_the_results)]
     cases += [("found_in_" + name, lambda name=name: a_crash_of_docs_found(name))

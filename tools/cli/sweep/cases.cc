@@ -25,7 +25,7 @@ std::optional<SweepFaultAt> ParseFaultAt(std::string_view text) {
   if (error != std::errc() || end != number.data() + number.size() || parsed.moment.nth == 0) {
     return std::nullopt;
   }
-  for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(parsed.moment.place)) {
+  for (const fault::LikelyFault& fault : FaultsAt(parsed.moment.place, true)) {
     if (fault.name != text.substr(colon + 2)) continue;
     parsed.fault = fault;
     return parsed;
@@ -35,6 +35,13 @@ std::optional<SweepFaultAt> ParseFaultAt(std::string_view text) {
 
 }  // namespace
 
+std::vector<fault::LikelyFault> FaultsAt(std::string_view place, bool has_peers) {
+  std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(place);
+  if (!has_peers) return faults;
+  for (fault::LikelyFault& fault : fault::PeerFaultsAt(place)) faults.push_back(std::move(fault));
+  return faults;
+}
+
 std::string SweepCase::Id() const {
   std::string id;
   for (const SweepFaultAt& each : faults) {
@@ -42,6 +49,11 @@ std::string SweepCase::Id() const {
     id += each.ToString();
   }
   return id;
+}
+
+bool SweepCase::EndsProgram() const {
+  return std::ranges::any_of(
+      faults, [](const SweepFaultAt& each) { return each.fault.keys.starts_with("end_program"); });
 }
 
 std::string SweepCase::Rules() const {
@@ -84,7 +96,7 @@ std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOption
   for (const Site& site : sites) {
     for (const uint64_t nth : ChosenMoments(site.moments, options.per_site)) {
       const int rank = nth == site.moments.front() ? 0 : nth == site.moments.back() ? 1 : 2;
-      for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(site.place)) {
+      for (const fault::LikelyFault& fault : FaultsAt(site.place, options.has_peers)) {
         if (!IsSelected(options, site.place, fault)) continue;
         ranked.push_back({rank, {{{{site.place, nth}, fault}}}});
       }

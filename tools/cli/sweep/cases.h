@@ -30,6 +30,8 @@ struct SweepCase {
   // The id of the case, by which --case selects it: "call.reg_mr#1: errno=ENOMEM". The ids of
   // several faults are joined by " + ".
   std::string Id() const;
+  // Returns true if a rule of the case ends a program by SIGKILL.
+  bool EndsProgram() const;
   // The case as a scenario (TOML), without the witnesses.
   std::string Rules() const;
 };
@@ -40,8 +42,11 @@ struct PlanOptions {
   std::vector<std::string> points = {};  // patterns of places; empty: all
   std::vector<std::string> faults = {};  // patterns of names of faults; empty: all
   uint64_t per_site = 3;                 // moments of each site; 0: all
+  bool has_peers = false;                // the test has several programs, one of which may crash
   uint64_t shard = 0, shards = 1;        // the cases shard, shard + shards, ...
 };
+// Returns the faults at a place. With `has_peers`, the crash of a peer is among them.
+std::vector<fault::LikelyFault> FaultsAt(std::string_view place, bool has_peers);
 // Returns true if the options select this fault at this place.
 bool IsSelected(const PlanOptions& options, std::string_view place,
                 const fault::LikelyFault& fault);

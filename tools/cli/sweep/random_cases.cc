@@ -63,7 +63,7 @@ RandomCases::Draw RandomCases::Evaluate(uint64_t number) const {
     const size_t count = first->after.size();
     const size_t choices = numbers.Below(2) == 0 ? count : std::min(count, kSoonMoments);
     const Moment& moment = first->after[numbers.Below(choices)];
-    std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(moment.place);
+    std::vector<fault::LikelyFault> faults = FaultsAt(moment.place, request_.plan.has_peers);
     std::erase_if(faults, [&](const fault::LikelyFault& fault) {
       return !IsSelected(request_.plan, moment.place, fault);
     });

@@ -36,8 +36,9 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
   const std::string kind = record.value("kind", std::string());
   const bool is_flushed = record.value("status", 0) == IBV_WC_WR_FLUSH_ERR;
   if (kind == "wc.error" && !is_flushed) records.failed_completions++;
-  if (kind != "fault") return;
   const std::string rule = record.value("object", std::string());
+  if (kind == "fault.failed") records.fired.erase(rule);
+  if (kind != "fault") return;
   if (rule.starts_with(kCaseRule)) {
     if (records.fired.empty()) records.moments_before_fault = records.moments.size();
     records.fired.insert(rule);
@@ -48,6 +49,7 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
   if (std::ranges::find(kOwnCalls, place) != kOwnCalls.end()) return;
   const std::string& counting = records.counting.try_emplace(place, rule).first->second;
   if (rule != counting) return;
+  if (place == "call.create_qp") records.with_qps.insert(record.value("process", 0));
   const Moment& moment = records.moments.emplace_back(Moment{place, ++records.count[place]});
   const auto process = record.value("process", uint64_t{0});
   const ProgramStack& stack = call_sites.StackOf(process, place, ++counts[{process, place}]);

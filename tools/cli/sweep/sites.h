@@ -26,7 +26,8 @@ struct HostRecords {
   std::vector<Moment> moments;                  // in the order in which they happened
   std::map<std::string, uint64_t> count;        // moments by place
   std::map<std::string, std::string> counting;  // the rule whose firings are counted, by place
-  std::set<std::string> fired;                  // rules of the sweep's cases
+  std::set<std::string> fired;                  // rules of the sweep's cases that had an effect
+  std::set<int> with_qps;                       // processes that created a queue pair
   size_t moments_before_fault = 0;              // before the first of these rules fired
   std::map<Moment, ProgramStack> stacks;        // of the calls whose sites were recorded
   bool stacks_are_cut = false;                  // the program made too many calls

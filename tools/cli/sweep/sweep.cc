@@ -43,6 +43,7 @@ class SweepCommand {
       return Fail(kRunFailed, ready.error());
     }
     const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
+    request_.plan.has_peers = runner_.dry().result.host.with_qps.size() > 1;
     SetSites(sites);
     if (request_.lists_sites) return ListSites();
     if (const int status = RunCases(sites); status != 0) return status;
@@ -110,7 +111,7 @@ class SweepCommand {
   void SetSites(const std::vector<Site>& sites) {
     results_.stacks_are_cut = runner_.dry().result.host.stacks_are_cut;
     for (const Site& site : sites) {
-      const std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(site.place);
+      const std::vector<fault::LikelyFault> faults = FaultsAt(site.place, request_.plan.has_peers);
       const bool is_selected = std::ranges::any_of(faults, [&](const fault::LikelyFault& each) {
         return IsSelected(request_.plan, site.place, each);
       });
@@ -198,7 +199,7 @@ class SweepCommand {
     return results_.NewFindings() > 0 ? kFailed : 0;
   }
 
-  const SweepRequest& request_;
+  SweepRequest request_;
   SweepRunner runner_;
   SweepResults results_;
   std::vector<KnownFinding> known_;

@@ -155,6 +155,23 @@ TEST(SweepPlan, PatternsChoose) {
   EXPECT_TRUE(MakePlan(kSites, options).empty());
 }
 
+TEST(SweepPlan, OnlyATestOfSeveralProgramsGetsPeerCrashes) {
+  PlanOptions options;
+  options.faults = {"peer crash"};
+  EXPECT_TRUE(MakePlan(kSites, options).empty());
+  options.has_peers = true;
+  const std::vector<SweepCase> plan = MakePlan(kSites, options);
+  EXPECT_EQ(Ids(plan), (std::vector<std::string>{
+                           "call.post_send#1: peer crash", "event.established#1: peer crash",
+                           "call.post_send#10: peer crash", "event.established#2: peer crash",
+                           "call.post_send#5: peer crash"}));
+  for (const SweepCase& one : plan) {
+    EXPECT_TRUE(one.EndsProgram());
+    ASSERT_TRUE(ParseCase(one.Id()));
+    EXPECT_EQ(ParseCase(one.Id())->Rules(), one.Rules());
+  }
+}
+
 TEST(SweepPlan, ShardsTogetherAreTheWholePlan) {
   const std::vector<std::string> whole = Ids(MakePlan(kSites, {}));
   std::multiset<std::string> joined;
@@ -197,7 +214,8 @@ TEST(SweepFaults, AreRulesThatAHostAccepts) {
   }
   const std::string path = testing::TempDir() + "/rules.toml";
   for (const std::string& place : places) {
-    for (const fault::LikelyFault& fault : fault::LikelyFaultsAt(place)) {
+    const std::vector<fault::LikelyFault> faults = FaultsAt(place, true);
+    for (const fault::LikelyFault& fault : faults) {
       const SweepCase one{{{{place, 2}, fault}}};
       std::ofstream(path) << WitnessRules() << one.Rules();
       const auto rules = runtime::ReadScenario(path);
@@ -235,6 +253,18 @@ struct Scene {
   }
   Verdict verdict() const { return Judge(one, run, dry, options).verdict; }
 };
+
+TEST(SweepVerdict, AProgramThatARuleEndedIsNoCrashAndNoWrongResult) {
+  Scene scene;
+  scene.one = {{{{"call.post_send", 1}, {"peer crash", "end_program = \"peer\""}}}};
+  scene.run.host.count = {};
+  EXPECT_EQ(scene.verdict(), Verdict::kSurvived);
+  scene.run.end = RunResult::End::kSignal;
+  scene.run.status = 9;
+  EXPECT_EQ(scene.verdict(), Verdict::kFailed);
+  scene.run.status = 11;
+  EXPECT_EQ(scene.verdict(), Verdict::kCrashed);
+}
 
 TEST(SweepVerdict, SurvivedAndFailed) {
   Scene scene;

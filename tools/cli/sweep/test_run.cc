@@ -109,13 +109,18 @@ void SetEnd(RunResult& result, int wait_status, const std::string& of) {
 
 // The statuses of a server and a client, as AbPrograms writes them. The worse one counts. A server
 // that had no connection may wait for another client after its client has failed.
-bool SetEndOfPair(RunResult& result, const std::string& path) {
+// `ends_program`: a rule may have ended one of them by SIGKILL. Then only the other one counts.
+bool SetEndOfPair(RunResult& result, const std::string& path, bool ends_program) {
   std::ifstream file(path);
   const Json statuses = Json::parse(file, nullptr, false);
   if (!statuses.is_array() || statuses.empty()) return false;
   SetEnd(result, 0, "");
   const bool client_failed = statuses.back().at(1) != "0";
-  const bool may_wait = client_failed && !result.host.count.contains("event.connect_request");
+  const char* const connected = ends_program ? "event.established" : "event.connect_request";
+  const bool may_wait = client_failed && !result.host.count.contains(connected);
+  const auto is_killed = [ends_program](const RunResult& of) {
+    return ends_program && of.end == RunResult::End::kSignal && of.status == SIGKILL;
+  };
   for (const Json& each : statuses) {
     const std::string name = each.at(0), text = each.at(1);
     RunResult of = result;
@@ -128,6 +133,7 @@ bool SetEndOfPair(RunResult& result, const std::string& path) {
     } else if (text != "not started" && text != "0") {
       SetEnd(of, std::stoi(text) << 8, name);
     }
+    if (is_killed(of)) continue;
     const bool is_worse = of.end > result.end || (of.end == result.end && result.status == 0);
     if (is_worse) result = of;
   }
@@ -145,6 +151,7 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
   fs::create_directories(directory, error);
   TestRun run;
   run.test_ = test;
+  run.ends_program_ = one.EndsProgram();
   run.wants_threads_ = !report.empty();
   run.directory_ = directory;
   if (error || !WriteFile(run.File("rules.toml"), WitnessRules() + one.Rules())) {
@@ -236,7 +243,8 @@ RunResult TestRun::Result(int wait_status, Time now) const {
   if (ends_asked_ > 0) {
     result.end = RunResult::End::kTimeLimit;
     result.why = why_ended_.empty() ? "it did not end in time" : why_ended_;
-  } else if (not_run || (test_.is_pair() && !SetEndOfPair(result, File("pair.status")))) {
+  } else if (not_run ||
+             (test_.is_pair() && !SetEndOfPair(result, File("pair.status"), ends_program_))) {
     result.end = RunResult::End::kNotRun;
     result.why = "the test could not be run (status " + std::to_string(result.status) + ")";
   }

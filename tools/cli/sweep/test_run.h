@@ -94,7 +94,8 @@ class TestRun {
   runtime::UniqueFd pidfd_;
   Time began_, deadline_;
   bool wants_threads_ = false;
-  int ends_asked_ = 0;  // how often EndPrograms was called
+  bool ends_program_ = false;  // a rule of the case ends a program
+  int ends_asked_ = 0;         // how often EndPrograms was called
   std::string why_ended_;
   std::vector<std::string> threads_;
 };

@@ -69,6 +69,8 @@ bool IsRepaired(const SweepFaultAt& each) {
 
 std::string WhyWrong(const SweepCase& one, const RunResult& run, const DryRun& dry) {
   if (!dry.counts_repeat || std::ranges::all_of(one.faults, IsRepaired)) return {};
+  // The program that a rule ended reports nothing, and completes nothing more.
+  if (one.EndsProgram()) return {};
   const Done now = DoneIn(run.host, one), before = DoneIn(dry.result.host, {});
   const auto less = [&](const char* what, uint64_t a, uint64_t b) {
     return run.why + ", but " + std::to_string(a) + " of " + std::to_string(b) + " " + what +
