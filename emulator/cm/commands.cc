@@ -447,12 +447,20 @@ struct CommandEntry {
   size_t older_in_bytes;  // the size that programs without the ECE members send
   size_t least_out_bytes;
   Filled (*run)(CommandContext&, In, Out);
+  size_t id_offset;  // kNoId: the command has no id
 };
+constexpr size_t kNoId = SIZE_MAX;
+
+template <class T>
+constexpr size_t IdOffset() {
+  if constexpr (requires(T command) { command.id; }) return offsetof(T, id);
+  return kNoId;
+}
 
 template <class T>
 constexpr CommandEntry Entry(Filled (*run)(CommandContext&, In, Out), size_t least_out_bytes = 0,
                              size_t older_in_bytes = sizeof(T)) {
-  return {sizeof(T), older_in_bytes, least_out_bytes, run};
+  return {sizeof(T), older_in_bytes, least_out_bytes, run, IdOffset<T>()};
 }
 
 using Table = std::array<CommandEntry, kCmCommandWriteEvent + 1>;
@@ -505,6 +513,15 @@ Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<c
   if (in.size() != entry.in_bytes && in.size() != entry.older_in_bytes) return Fail(EINVAL);
   if (out.size() < entry.least_out_bytes) return Fail(ENOSPC);
   return entry.run(context, in, out);
+}
+
+uint32_t IdOf(uint32_t command, std::span<const std::byte> in) {
+  if (command >= kTable.size() || kTable[command].run == nullptr) return 0;
+  const size_t offset = kTable[command].id_offset;
+  uint32_t id = 0;
+  if (offset == kNoId || in.size() < offset + sizeof id) return 0;
+  std::memcpy(&id, in.data() + offset, sizeof id);
+  return id;
 }
 
 }  // namespace rdmaemu::cm

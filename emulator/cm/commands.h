@@ -28,4 +28,7 @@ struct CommandContext {
 Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<const std::byte> in,
                           std::span<std::byte> out);
 
+// Returns the id in a command's input. 0: the command has no id, or the input is too short.
+uint32_t IdOf(uint32_t command, std::span<const std::byte> in);
+
 }  // namespace rdmaemu::cm

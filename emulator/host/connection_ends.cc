@@ -62,7 +62,7 @@ ConnectionEnds::Found ConnectionEnds::Remote(const Found& own, const FaultTarget
     const auto id = std::ranges::find(ids, target.id, &cm::CmaId::handle);
     if (id != ids.end()) {
       AddRemoteOf(**id, found);
-      return found;
+      if ((*id)->state == cm::IdState::kConnect || !found.empty()) return found;
     }
   }
   for (const QueuePair* const qp : verbs_.All<QueuePair>(kAll)) {

@@ -20,8 +20,4 @@ struct CallTarget {
 // whole call, including the header.
 CallTarget TargetOf(Verbs& verbs, GroupId group, uint32_t op, std::span<const std::byte> message);
 
-// Returns the id of a call that connects, accepts, rejects or disconnects, or that fetches the
-// attributes of an id's queue pair. 0: another call.
-uint32_t IdOf(uint32_t op, std::span<const std::byte> message);
-
 }  // namespace rdmaemu

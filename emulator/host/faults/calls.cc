@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "emulator/cm/commands.h"
 #include "emulator/host/calls/call_target.h"
 #include "emulator/host/faults/words.h"
 
@@ -20,6 +21,14 @@ uint32_t AskedAgain(std::span<const std::byte> message) {
   if (!IsAsked(OpOf(message)) || message.size() != sizeof(CallHeader) + sizeof in) return 0;
   std::memcpy(&in, message.data() + sizeof(CallHeader), sizeof in);
   return in.again;
+}
+
+// Returns the id of a command of connection management. 0: the call has no id.
+uint32_t CmIdOf(uint32_t op, std::span<const std::byte> message) {
+  constexpr auto kCmBase = static_cast<uint32_t>(CallOp::kCmCommand);
+  constexpr size_t kBefore = sizeof(CallHeader) + offsetof(CmCall<uint32_t>, command);
+  if (op < kCmBase || message.size() < kBefore) return 0;
+  return cm::IdOf(op - kCmBase, message.subspan(kBefore));
 }
 
 Reply AskReply(const AskOut& out) {
@@ -50,7 +59,7 @@ Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
     moment.qp = target.qp->qpn;
     moment.qp_order = target.qp->order;
   }
-  FaultTarget target_of_rules{.id = IdOf(op, message)};
+  FaultTarget target_of_rules{.id = CmIdOf(op, message)};
   if (target.qp != nullptr) target_of_rules = {group, target.qp->handle};
   const fault::Rule* const rule = faults_.Decide(moment, process, target_of_rules);
   if (rule == nullptr) return call_(now, process, message);

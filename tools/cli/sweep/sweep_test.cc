@@ -266,6 +266,14 @@ TEST(SweepVerdict, AProgramThatARuleEndedIsNoCrashAndNoWrongResult) {
   EXPECT_EQ(scene.verdict(), Verdict::kCrashed);
 }
 
+TEST(SweepVerdict, TheStatusOfARuleIsNoMisuse) {
+  Scene scene;
+  scene.run.findings = {{"RDMAEMU-MR-009", "", "", ""}};
+  EXPECT_EQ(scene.verdict(), Verdict::kMisused);
+  scene.one = {{{{"wc.rdma_read", 1}, {"status=REM_ACCESS_ERR", "status = \"rem_access_err\""}}}};
+  EXPECT_NE(scene.verdict(), Verdict::kMisused);
+}
+
 TEST(SweepVerdict, SurvivedAndFailed) {
   Scene scene;
   EXPECT_EQ(scene.verdict(), Verdict::kSurvived);

@@ -22,10 +22,19 @@ bool IsLeak(const CheckFinding& finding) {
   return finding.rule.starts_with("RDMAEMU-EXIT-") || finding.rule == "RDMAEMU-CM-009";
 }
 
+// Returns true for the finding that a completion fails by its rkey, if a rule made it fail.
+bool IsOfRule(const CheckFinding& finding, const SweepCase& one) {
+  return finding.rule == "RDMAEMU-MR-009" &&
+         std::ranges::any_of(one.faults, [](const SweepFaultAt& each) {
+           return each.fault.name == "status=REM_ACCESS_ERR";
+         });
+}
+
 // The first finding that the dry run has not.
-const CheckFinding* NewFinding(const RunResult& run, const DryRun& dry, bool leaks) {
+const CheckFinding* NewFinding(const SweepCase& one, const RunResult& run, const DryRun& dry,
+                               bool leaks) {
   for (const CheckFinding& finding : run.findings) {
-    if (IsLeak(finding) != leaks) continue;
+    if (IsLeak(finding) != leaks || IsOfRule(finding, one)) continue;
     if (std::ranges::find(dry.result.findings, finding) == dry.result.findings.end()) {
       return &finding;
     }
@@ -151,7 +160,7 @@ Judged Judge(const SweepCase& one, const RunResult& run, const DryRun& dry,
   if (run.end == End::kSignal && IsCrash(run.status) && !is_accepted(Verdict::kCrashed)) {
     return {Verdict::kCrashed, run.why};
   }
-  if (const CheckFinding* const misuse = NewFinding(run, dry, false);
+  if (const CheckFinding* const misuse = NewFinding(one, run, dry, false);
       misuse != nullptr && !is_accepted(Verdict::kMisused)) {
     return {Verdict::kMisused, misuse->text};
   }
@@ -166,7 +175,7 @@ Judged Judge(const SweepCase& one, const RunResult& run, const DryRun& dry,
       return {Verdict::kWrongResult, why};
     }
   }
-  if (const CheckFinding* const leak = NewFinding(run, dry, true);
+  if (const CheckFinding* const leak = NewFinding(one, run, dry, true);
       leak != nullptr && !is_accepted(Verdict::kLeaked)) {
     return {Verdict::kLeaked, leak->text};
   }
