@@ -150,7 +150,8 @@ class ProgramsRunner {
   // Starts a program and waits for the condition that it names. Sets is_over_ if the next program
   // must not start.
   int Start(const fault::Program& program) {
-    const bool is_host = request_.backend == "emulator";
+    // In tests, an emulated host plays the machine.
+    const bool is_host = request_.backend == "emulator" || HasSystemLibraries();
     const size_t listeners = is_host ? ListenersOnHost() : 0;
     const pid_t process = Spawn(RunCommand(program));
     if (process < 0) {

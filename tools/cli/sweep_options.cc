@@ -62,6 +62,12 @@ void SweepOptions::AddTest() {
                    "How long the server may take to listen, and to end after the client. "
                    "Default: 3s")
       ->type_name("TIME");
+  sweep_
+      ->add_option("--backend", backend_,
+                   "emulator (default), or system: the machine's own rdma-core and device, with the "
+                   "faults that rules can make there (docs/sweep.md)")
+      ->check(CLI::IsMember({"emulator", "system"}))
+      ->type_name("NAME");
   sweep_->add_option("--address", addresses_, "As for `run`")->type_name("ADDRESS");
   sweep_->add_option("--device", devices_, "As for `run`")->type_name("NAME[=PROFILE]");
   sweep_->add_option("--profile", profiles_, "As for `run`")->type_name("PROFILE");
@@ -119,7 +125,8 @@ void SweepOptions::AddChoice() {
       ->type_name("TIME");
   sweep_
       ->add_option("--jobs,-j", request_.jobs,
-                   "How many runs are side by side. Default: half of the processors")
+                   "How many runs are side by side. Default: half of the processors; 1 with --backend "
+                   "system")
       ->check(CLI::Range(1, 256))
       ->type_name("N");
   sweep_
@@ -186,10 +193,34 @@ std::string SweepOptions::ReadShard() {
   return "";
 }
 
+// Returns a message about an option that the backend does not have, or "".
+std::string SweepOptions::ReadBackend() {
+  if (backend_ != "system") return "";
+  for (const char* const name : {"--address", "--profile", "--program-time"}) {
+    if (sweep_->count(name) == 0) continue;
+    return std::string(name) +
+           " needs the emulator; with --backend system the test gets the machine's own devices "
+           "unchanged";
+  }
+  const bool is_plain = devices_.empty() || devices_[0].find_first_of("=@") == std::string::npos;
+  if (devices_.size() > 1 || !is_plain) {
+    return "--backend system takes one --device NAME, of those that the machine has";
+  }
+  SweptTest& test = request_.test;
+  test.is_on_system = request_.plan.is_on_system = true;
+  test.host_options = {"--backend", "system"};
+  if (!devices_.empty()) test.device = devices_[0];
+  // The runs share the machine's addresses and ports.
+  if (sweep_->count("--jobs") == 0) request_.jobs = 1;
+  return "";
+}
+
 int SweepOptions::Do(const std::vector<std::string>& command) {
   request_.test.command = command;
   request_.test.has_checks = !has_no_checks_;
-  if (const std::string wrong = ReadShard(); !wrong.empty()) return Fail(kUsage, wrong);
+  for (const std::string& wrong : {ReadBackend(), ReadShard()}) {
+    if (!wrong.empty()) return Fail(kUsage, wrong);
+  }
   // The shard is the sweep's. Each run of the test is whole.
   for (const char* const name : {"TEST_SHARD_INDEX", "TEST_TOTAL_SHARDS", "TEST_SHARD_STATUS_FILE",
                                  "GTEST_SHARD_INDEX", "GTEST_TOTAL_SHARDS"}) {

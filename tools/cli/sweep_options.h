@@ -22,10 +22,12 @@ class SweepOptions {
   void AddResults();
   std::string ReadShard();
 
+  std::string ReadBackend();
+
   CLI::App* sweep_;
   SweepRequest request_;
   std::vector<std::string> devices_, addresses_, profiles_, accepted_;
-  std::string shard_;
+  std::string shard_, backend_ = "emulator";
   bool has_no_checks_ = false, has_program_time_ = false;
 };
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
+
+#include "emulator/host/faults/host_faults.h"
+#include "tools/cli/system_host/decisions.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -84,7 +88,44 @@ std::optional<SweepCase> ParseCase(std::string_view id) {
 
 bool IsSelected(const PlanOptions& options, std::string_view place,
                 const fault::LikelyFault& fault) {
-  return MatchesAny(options.points, place) && MatchesAny(options.faults, fault.name);
+  return MatchesAny(options.points, place) && MatchesAny(options.faults, fault.name) &&
+         !(options.is_on_system && WhyFaultNotOnSystem(place, fault));
+}
+
+std::optional<std::string> WhyFaultNotOnSystem(std::string_view place,
+                                               const fault::LikelyFault& fault) {
+  const std::string keys = "at = \"" + std::string(place) + "\", " + fault.keys;
+  const auto rule = fault::ParseRule(keys, 1, FaultVocabulary());
+  return rule ? WhyNotOnSystem(*rule) : rule.error();
+}
+
+std::string OmittedOnSystem(const std::vector<Site>& sites, const PlanOptions& options) {
+  if (!options.is_on_system) return {};
+  PlanOptions of_emulator = options;
+  of_emulator.is_on_system = false;
+  size_t count = 0;
+  std::set<std::string> names;
+  for (const SweepCase& one : MakePlan(sites, of_emulator)) {
+    const SweepFaultAt& only = one.faults.front();
+    if (!WhyFaultNotOnSystem(only.moment.place, only.fault)) continue;
+    count++;
+    names.insert(only.fault.name);
+  }
+  std::string line;
+  if (count > 0) {
+    line = std::to_string(count) + " cases need the emulator (";
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    line += list + ")";
+  }
+  const auto may_be_unseen = [](std::string_view pattern) {
+    return pattern.starts_with("cm") || pattern.starts_with("packet") || pattern.starts_with("*");
+  };
+  if (options.points.empty() || std::ranges::any_of(options.points, may_be_unseen)) {
+    line += std::string(line.empty() ? "" : "; ") +
+            "CM messages and packets get no faults, because --backend system does not see them";
+  }
+  return line;
 }
 
 std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOptions& options) {

@@ -44,14 +44,22 @@ struct PlanOptions {
   uint64_t per_site = 3;                 // moments of each site; 0: all
   bool has_peers = false;                // the test has several programs, one of which may crash
   uint64_t shard = 0, shards = 1;        // the cases shard, shard + shards, ...
+  bool is_on_system = false;             // only faults that --backend system has
 };
 // Returns the faults at a place. With `has_peers`, the crash of a peer is among them.
 std::vector<fault::LikelyFault> FaultsAt(std::string_view place, bool has_peers);
+// Returns why --backend system does not have a fault, and what to use instead. Returns nothing if
+// the backend has the fault.
+std::optional<std::string> WhyFaultNotOnSystem(std::string_view place,
+                                               const fault::LikelyFault& fault);
 // Returns true if the options select this fault at this place.
 bool IsSelected(const PlanOptions& options, std::string_view place,
                 const fault::LikelyFault& fault);
 // Returns the cases in the order in which a sweep runs them: first the first moment of each site,
 // then the last ones, then those between. The same sites give the same plan.
 std::vector<SweepCase> MakePlan(const std::vector<Site>& sites, const PlanOptions& options);
+// Returns a line about the cases that the plan omits because --backend system does not have them.
+// Empty: the plan omits none.
+std::string OmittedOnSystem(const std::vector<Site>& sites, const PlanOptions& options);
 
 }  // namespace rdmaemu::cli

@@ -113,6 +113,7 @@ void PrintText(const SweepResults& results, const std::string& directory, std::o
   for (const std::string& id : results.stale) {
     out << "note: the baseline's \"" << id << "\" is no finding any more; remove it\n";
   }
+  if (!results.omitted.empty()) out << "note: " << results.omitted << "\n";
   const auto count = [&](Verdict verdict) { return results.Count(verdict); };
   out << results.outcomes.size() << " runs at " << results.sites.size()
       << " sites: " << count(Verdict::kSurvived) << " survived, " << count(Verdict::kFailed)
@@ -150,6 +151,7 @@ std::string ToJson(const SweepResults& results) {
                      {"sites", results.sites.size()},
                      {"site_list", sites},
                      {"planned", results.planned},
+                     {"omitted", results.omitted},
                      {"took_s", results.took_s},
                      {"new_findings", results.NewFindings()},
                      {"counts", counts},

@@ -56,6 +56,7 @@ struct SweepResults {
   uint64_t planned = 0;
   double took_s = 0;
   std::vector<Outcome> outcomes;
+  std::string omitted;             // which cases the backend does not have; empty: it has all
   std::vector<std::string> stale;  // ids of the baseline that are no findings any more
 
   uint64_t Count(Verdict verdict) const;

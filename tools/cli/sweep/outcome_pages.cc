@@ -117,7 +117,8 @@ std::string ToHtml(const SweepResults& results) {
       std::string(kStyle) + "</style></head><body>\n<h1>rdmaemu sweep</h1>\n<pre>" +
       Xml(Join(results.test)) + "</pre>\n<p>" + std::to_string(results.outcomes.size()) +
       " runs at " + std::to_string(results.sites.size()) + " sites, " +
-      std::to_string(results.NewFindings()) + " new findings.</p>\n<ul>";
+      std::to_string(results.NewFindings()) + " new findings.</p>\n" +
+      (results.omitted.empty() ? "" : "<p>" + Xml(results.omitted) + ".</p>\n") + "<ul>";
   for (int i = 0; i <= static_cast<int>(kLastVerdict); i++) {
     const auto verdict = static_cast<Verdict>(i);
     if (results.Count(verdict) == 0) continue;

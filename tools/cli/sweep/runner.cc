@@ -307,7 +307,7 @@ void SweepRunner::Finish(const SweepCase& one, const Judgement& judgement, const
          std::error_code failed;
          fs::create_directories(report, failed);
          std::ofstream(report + "/rules.toml")
-             << kWitnessComment << WitnessRules() << "\n# The case.\n"
+             << kWitnessComment << WitnessRules(test_.is_on_system) << "\n# The case.\n"
              << outcome.rules;
          std::ofstream(report + "/output.txt") << whole;
          outcome.details.insert(outcome.details.end(), output.begin(), output.end());

@@ -7,7 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
+#include "emulator/fault/rule.h"
+#include "shim/layer/faults/protocol.h"
 #include "tools/cli/running_host.h"
 #include "tools/cli/sweep/cases.h"
 
@@ -28,6 +31,29 @@ constexpr std::array<std::string_view, 12> kOwnCalls = {
     "call.host_stop", "call.clock",     "call.fault_list",  "call.fault_wait",
     "call.fault_add", "call.query",     "call.poll_cq",     "call.req_notify_cq"};
 
+bool IsOwnCall(std::string_view place) {
+  return std::ranges::find(kOwnCalls, place) != kOwnCalls.end();
+}
+
+// The places of the rules on the system backend. A watched call costs a question to the host, so
+// these rules name the calls.
+std::vector<std::string> WitnessedOnSystem() {
+  std::set<std::string> calls;
+  for (const char* const subject : layer::faults::kCallSubjects) {
+    const std::string place = std::string("call.") + subject;
+    if (!IsOwnCall(place)) calls.insert("\"" + place + "\"");
+  }
+  std::vector<std::string> places = {R"("event")", R"("wc")", R"("async")", R"("memory")"};
+  size_t count = 0;
+  std::string list;
+  for (const std::string& call : calls) {
+    list += (list.empty() ? "" : ", ") + call;
+    if (++count % fault::Match::kMaxSubjects != 0 && count != calls.size()) continue;
+    places.push_back("[" + std::exchange(list, {}) + "]");
+  }
+  return places;
+}
+
 // The moments of each process at each place.
 using CountOfProcess = std::map<std::pair<uint64_t, std::string>, uint64_t>;
 
@@ -46,7 +72,7 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
   }
   if (!rule.starts_with(kSweepWitness)) return;
   const std::string place = record.value("at", std::string());
-  if (std::ranges::find(kOwnCalls, place) != kOwnCalls.end()) return;
+  if (IsOwnCall(place)) return;
   const std::string& counting = records.counting.try_emplace(place, rule).first->second;
   if (rule != counting) return;
   if (place == "call.create_qp") records.with_qps.insert(record.value("process", 0));
@@ -58,11 +84,14 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
 
 }  // namespace
 
-std::string WitnessRules() {
+std::string WitnessRules(bool is_on_system) {
+  const std::vector<std::string> places =
+      is_on_system ? WitnessedOnSystem()
+                   : std::vector<std::string>(kWitnessed.begin(), kWitnessed.end());
   std::string rules;
-  for (size_t i = 0; i < kWitnessed.size(); i++) {
+  for (size_t i = 0; i < places.size(); i++) {
     rules += "[[fault]]\nname = \"" + std::string(kSweepWitness) + std::to_string(i) +
-             "\"\nat = " + std::string(kWitnessed[i]) + "\n";
+             "\"\nat = " + places[i] + "\n";
   }
   return rules;
 }

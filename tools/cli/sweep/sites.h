@@ -37,8 +37,8 @@ struct HostRecords {
 
 // Returns the rules that make a host record every moment. They change nothing. They must be before
 // all other rules of the scenario. Polls and arming are left out, because a program may make
-// millions of these calls.
-std::string WitnessRules();
+// millions of these calls. `is_on_system`: for the doors of a host on the system backend.
+std::string WitnessRules(bool is_on_system = false);
 
 // Reads a trace of `run --trace`. Returns a message for the user if the file is not such a trace.
 tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path,

@@ -69,10 +69,17 @@ class SweepCommand {
     }
     if (!ParseDuration(test.listen_timeout)) return NotADuration(test.listen_timeout);
     for (const std::string& id : request_.cases) {
-      if (!ParseCase(id)) {
+      const auto parsed = ParseCase(id);
+      if (!parsed) {
         return "there is no case \"" + id +
                "\"; a case is PLACE#N: FAULT, as the sweep prints it, such as \"call.reg_mr#1: "
                "errno=ENOMEM\"";
+      }
+      if (!request_.plan.is_on_system) continue;
+      for (const SweepFaultAt& each : parsed->faults) {
+        if (const auto why = WhyFaultNotOnSystem(each.moment.place, each.fault)) {
+          return "case \"" + id + "\": " + *why;
+        }
       }
     }
     return std::nullopt;
@@ -136,10 +143,12 @@ class SweepCommand {
     PlanOptions whole = request_.plan;
     whole.shard = 0;
     whole.shards = 1;
+    if (request_.cases.empty()) results_.omitted = OmittedOnSystem(sites, whole);
     if (request_.cases.empty() && MakePlan(sites, whole).empty()) {
       return Fail(kRunFailed,
                   "there is nothing to sweep: the test passed " + std::to_string(sites.size()) +
-                      " places, and none has a fault that --points and --faults select");
+                      " places, and none has a fault that --points and --faults select" +
+                      (results_.omitted.empty() ? "" : "; " + results_.omitted));
     }
     std::vector<SweepCase> plan = MakePlan(sites, request_.plan);
     const auto add = [this](Outcome outcome) { Add(std::move(outcome)); };

@@ -90,9 +90,10 @@ void ReadFindings(const std::string& path, std::vector<CheckFinding>& findings) 
 }
 
 // The words of `run` that every run of a sweep has.
-std::vector<std::string> RunWords(const SweptTest& test, const std::string& binary) {
-  std::vector<std::string> words = {binary,    "run",     "--private", "--host", kHost,
-                                    "--clock", "virtual", "--seed",    test.seed};
+std::vector<std::string> RunWords(const SweptTest& test, const std::string& binary,
+                                  const std::string& host) {
+  std::vector<std::string> words = {binary, "run", "--host", host, "--seed", test.seed};
+  if (!test.is_on_system) words.insert(words.end(), {"--private", "--clock", "virtual"});
   words.insert(words.end(), test.host_options.begin(), test.host_options.end());
   return words;
 }
@@ -105,6 +106,13 @@ void SetEnd(RunResult& result, int wait_status, const std::string& of) {
   result.end = is_signal ? RunResult::End::kSignal : RunResult::End::kStatus;
   result.status = is_signal ? status - 128 : status;
   result.why = who + (is_signal ? "signal " : "exit status ") + std::to_string(result.status);
+}
+
+// A host on the system backend is not private, so each run side by side has a name of its own.
+std::string HostOf(const SweptTest& test, const std::string& directory) {
+  if (!test.is_on_system) return kHost;
+  return std::string(kHost) + "-" + std::to_string(getpid()) + "-" +
+         fs::path(directory).filename().string();
 }
 
 // The statuses of a server and a client, as AbPrograms writes them. The worse one counts. A server
@@ -152,23 +160,29 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
   TestRun run;
   run.test_ = test;
   run.ends_program_ = one.EndsProgram();
-  run.wants_threads_ = !report.empty();
+  run.report_ = report;
   run.directory_ = directory;
-  if (error || !WriteFile(run.File("rules.toml"), WitnessRules() + one.Rules())) {
+  if (error || !WriteFile(run.File("rules.toml"), WitnessRules(test.is_on_system) + one.Rules())) {
     return tl::unexpected("cannot write " + run.File("rules.toml") + ": " + std::strerror(errno) +
                           "; give --report a directory that can be written");
   }
-  std::vector<std::string> words = RunWords(test, BinaryPath());
+  std::vector<std::string> words = RunWords(test, BinaryPath(), HostOf(test, directory));
   words.insert(words.end(),
                {"--scenario", run.File("rules.toml"), "--trace", run.File("host.jsonl")});
   if (test.has_checks && !test.is_pair()) {
     words.insert(words.end(), {"--check", "--check-json", run.File("checks.jsonl")});
   }
-  if (!report.empty()) words.insert(words.end(), {"--report", report, "--report-always"});
+  if (!report.empty() && !test.is_on_system) {
+    words.insert(words.end(), {"--report", report, "--report-always"});
+  }
+  if (!report.empty() && test.is_on_system) {
+    fs::create_directories(report, error);
+    words.insert(words.end(), {"--program-trace", report + "/program.jsonl"});
+  }
   words.push_back("--");
   if (test.is_pair()) {
-    const AbProgramsRequest programs{.backend = "emulator",
-                                     .device = "",
+    const AbProgramsRequest programs{.backend = test.is_on_system ? "system" : "emulator",
+                                     .device = test.device,
                                      .timeout = test.listen_timeout,
                                      .traces = run.File("pair"),
                                      .end_timeout = test.end_timeout,
@@ -218,7 +232,7 @@ std::optional<RunResult> TestRun::Poll(Time now) {
 void TestRun::EndPrograms(Time now) {
   std::vector<pid_t> programs = ProcessTree(process_);
   std::erase(programs, process_);
-  if (ends_asked_++ == 0 && wants_threads_) threads_ = WaitingThreads(programs);
+  if (ends_asked_++ == 0 && !report_.empty()) threads_ = WaitingThreads(programs);
   const int number = ends_asked_ == 1 ? SIGTERM : SIGKILL;
   for (const pid_t program : programs) kill(program, number);
   if (ends_asked_ > 2 || (ends_asked_ == 1 && programs.empty())) kill(process_, number);
@@ -236,6 +250,11 @@ RunResult TestRun::Result(int wait_status, Time now) const {
   const CallSites call_sites = CallSites::Read(File(kCallSites));
   if (auto records = ReadHostRecords(File("host.jsonl"), call_sites))
     result.host = std::move(*records);
+  for (const char* const program : {"server", "client"}) {
+    if (report_.empty() || !test_.is_pair()) break;
+    std::error_code error;
+    fs::copy_file(File("pair.") + program, report_ + "/" + program + ".jsonl", error);
+  }
   SetEnd(result, wait_status, "");
   const bool not_run = result.end == RunResult::End::kStatus &&
                        (result.status == kRunFailed || result.status == kNotFound ||
@@ -254,7 +273,7 @@ RunResult TestRun::Result(int wait_status, Time now) const {
 std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
                              const std::string& report) {
   if (!test.is_pair() && !report.empty()) {
-    std::vector<std::string> words = RunWords(test, "rdmaemu");
+    std::vector<std::string> words = RunWords(test, "rdmaemu", kHost);
     if (test.has_checks) words.push_back("--check");
     words.insert(words.end(), {"--scenario", report + "/rules.toml", "--"});
     words.insert(words.end(), test.command.begin(), test.command.end());

@@ -1,4 +1,4 @@
-// Runs a test once, on a private host, with the rules of one case.
+// Runs a test once, on a private host or the machine's own devices, with the rules of one case.
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +26,9 @@ struct SweptTest {
   std::string end_timeout = {};
   std::string seed = "1";
   bool has_checks = true;
+  // On --backend system, which `host_options` then have, too. `device` is one of the machine's.
+  bool is_on_system = false;
+  std::string device = {};
 
   bool is_pair() const { return !server.empty(); }
 };
@@ -63,8 +66,9 @@ class TestRun {
   static constexpr Duration kEndWithin = std::chrono::seconds(2);
 
   // Starts the test in the directory, which it makes. A `report` directory gets what `run --report`
-  // leaves, and the result then has the threads at the time limit. `records_call_sites`: the
-  // result's moments have their stacks. Fails if no process can be started.
+  // leaves (on --backend system a program trace), and the result then has the threads at the time
+  // limit. `records_call_sites`: the result's moments have their stacks. Fails if no process can be
+  // started.
   static tl::expected<TestRun, std::string> Start(const SweptTest& test, const SweepCase& one,
                                                   const std::string& directory, Duration limit,
                                                   const std::string& report = {},
@@ -86,14 +90,14 @@ class TestRun {
   TestRun() = default;
   void EndPrograms(Time now);
   RunResult Result(int wait_status, Time now) const;
-  std::string File(const char* name) const { return directory_ + "/" + name; }
+  std::string File(const std::string& name) const { return directory_ + "/" + name; }
 
   SweptTest test_;
   std::string directory_;
   pid_t process_ = 0;
   runtime::UniqueFd pidfd_;
   Time began_, deadline_;
-  bool wants_threads_ = false;
+  std::string report_;
   bool ends_program_ = false;  // a rule of the case ends a program
   int ends_asked_ = 0;         // how often EndPrograms was called
   std::string why_ended_;

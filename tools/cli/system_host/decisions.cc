@@ -114,9 +114,9 @@ std::optional<std::string> WhyNotOnSystem(const fault::Rule& rule) {
   return std::nullopt;
 }
 
-Decisions::Decisions(const RandomSeed& seed, const std::string& host_name)
+Decisions::Decisions(const RandomSeed& seed, const std::string& host_name, trace::Sink* trace)
     : host_name_(host_name),
-      trace_(g_no_trace),
+      trace_(trace == nullptr ? g_no_trace : *trace),
       faults_(seed, host_name, trace_),
       deferred_(kMaxWaiting, refused_),
       control_(faults_, {[this](Time now, const fault::Release& release) {
@@ -156,11 +156,23 @@ AnswerOut Decisions::Ask(Time now, uint32_t connection, const std::string& progr
   if (in.has_bytes != 0) moment.bytes = in.bytes;
   if (moment.point == Point::kMemory) moment.memory = MemoryRange{in.address, in.length};
   if (in.mr_order != 0) moment.mr_order = in.mr_order;
+  if (moment.point == Point::kCompletion) TraceError(now, in);
   const fault::Rule* const rule = Decide(moment);
   if (rule == nullptr) return Answer(Does::kProceed);
   AnswerOut answer = AnswerOf(now, connection, *rule);
   rule->name.copy(answer.rule, sizeof answer.rule - 1);
   return answer;
+}
+
+// Writes the record that an emulated host writes for a failed completion.
+void Decisions::TraceError(Time now, const MomentIn& in) {
+  if (in.status == IBV_WC_SUCCESS || !trace_.wants_records()) return;
+  trace_.Write({.time = now,
+                .process = ProcessId::kNone,
+                .kind = "wc.error",
+                .object = "qp " + std::to_string(in.qp),
+                .what = "status " + std::to_string(in.status),
+                .fields = {{"status", int64_t{in.status}}}});
 }
 
 const fault::Rule* Decisions::Decide(fault::Moment& moment) {

@@ -27,7 +27,9 @@ class Decisions {
   // Limit of the moments that wait at one time. Further moments are not delayed.
   static constexpr size_t kMaxWaiting = 4096;
 
-  Decisions(const RandomSeed& seed, const std::string& host_name);
+  // The sink must outlive this object. It gets each firing of a rule, and each failed completion
+  // that a rule looks at. nullptr: nothing is traced.
+  Decisions(const RandomSeed& seed, const std::string& host_name, trace::Sink* trace = nullptr);
 
   // Adds a scenario's rules for this host. Returns the error for the first rule that cannot apply
   // here.
@@ -58,6 +60,7 @@ class Decisions {
   enum class Wait : uint8_t { kNotAwaited, kAwaited, kOver };
 
   const fault::Rule* Decide(fault::Moment& moment);
+  void TraceError(Time now, const layer::faults::MomentIn& in);
   layer::faults::AnswerOut AnswerOf(Time now, uint32_t connection, const fault::Rule& rule);
 
   const std::string host_name_;

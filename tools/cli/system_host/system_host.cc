@@ -62,7 +62,7 @@ SystemHost::SystemHost(const runtime::Registry& registry, const runtime::HostOpt
       socket_path_(registry.SocketPath(options.name)),
       lock_path_(registry.LockPath(options.name)),
       doors_path_(registry.DoorsPath(options.name)),
-      decisions_(seed, options.name) {}
+      decisions_(seed, options.name, &trace_) {}
 
 runtime::OrMessage<std::unique_ptr<SystemHost>> SystemHost::Start(
     const runtime::Registry& registry, const runtime::HostOptions& options) {
@@ -86,6 +86,9 @@ runtime::OrMessage<std::unique_ptr<SystemHost>> SystemHost::Start(
   record.pid = getpid();
   record.options = options;
   runtime::Registry::WriteRecord(host->lock_.get(), record);
+  if (auto opened = host->trace_.Open(options, SteadyNow()); !opened) {
+    return tl::unexpected(opened.error());
+  }
   if (auto opened = host->Open(); !opened) return tl::unexpected(opened.error());
   return host;
 }
@@ -124,6 +127,7 @@ SystemHost::~SystemHost() {
     eventfd_write(stop_.get(), 1);
     thread_.join();
   }
+  trace_.Flush();
   if (doors_ != nullptr) {
     // Reset the page and keep it mapped, because programs that still run have mapped it.
     new (doors_) layer::faults::DoorsPage{};
@@ -142,6 +146,7 @@ void SystemHost::Serve() {
       watched.push_back({connection.socket.get(), POLLIN, 0});
       numbers.push_back(number);
     }
+    trace_.Flush();
     timespec limit{};
     const std::optional<Time> next = decisions_.NextDeadline();
     if (next) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulator/runtime/registry.h"
+#include "emulator/runtime/trace_files.h"
 #include "emulator/runtime/unique_fd.h"
 #include "tools/cli/system_host/decisions.h"
 
@@ -20,10 +21,10 @@ class SystemHost {
  public:
   static constexpr size_t kMaxConnections = 4096;
 
-  // Reads the scenario of `options`, takes the host's name and starts the thread.
+  // Reads the scenario of `options`, takes the host's name, creates the trace and starts the thread.
   static runtime::OrMessage<std::unique_ptr<SystemHost>> Start(const runtime::Registry& registry,
                                                                const runtime::HostOptions& options);
-  // Ends the thread. Programs that still run continue without rules.
+  // Ends the thread and writes the rest of the trace. Programs that still run continue without rules.
   ~SystemHost();
   SystemHost(const SystemHost&) = delete;
   SystemHost& operator=(const SystemHost&) = delete;
@@ -54,6 +55,7 @@ class SystemHost {
   const std::string name_, seed_, socket_path_, lock_path_, doors_path_;
   runtime::UniqueFd lock_, listener_, stop_;
   layer::faults::DoorsPage* doors_ = nullptr;
+  runtime::TraceFiles trace_;
   Decisions decisions_;
   std::map<uint32_t, Connection> connections_;
   uint32_t last_number_ = 0;
