@@ -199,6 +199,24 @@ def a_rule_that_never_fired_fails_a_strict_run():
     check('rule "never" never fired' in output, output)
 
 
+def the_trace_has_each_firing_and_each_failed_completion():
+    with Machine() as machine:
+        path = machine.file("host.jsonl", "")
+        program = machine.start([memory.build(OUTPUT), "write", "write"],
+                                'name = "seen", at = "call.alloc_pd"\n'
+                                'name = "ends", at = "wc"\n'
+                                'name = "gone", at = "memory.read", nth = 1, unmapped = true',
+                                ["--trace", path])
+        check(program.wait(LIMIT_S) == 0, program.describe())
+        with open(path) as trace:
+            records = [json.loads(line) for line in trace]
+    check(all(record["host"] == "rules" for record in records), "%s" % records)
+    places = [(record["object"], record["at"]) for record in records if record["kind"] == "fault"]
+    check(("seen", "call.alloc_pd") in places and ("gone", "memory.read") in places, "%s" % places)
+    failed = [record["status"] for record in records if record["kind"] == "wc.error"]
+    check(failed == [4], "%s" % records)  # IBV_WC_LOC_PROT_ERR
+
+
 def a_rule_for_another_host_is_ignored():
     with Machine() as machine:
         machine.run([build("shapes"), "linked"],
@@ -555,6 +573,7 @@ CASES = [
     a_rule_is_added_to_a_running_program,
     its_host_is_not_stopped_or_joined,
     a_rule_that_never_fired_fails_a_strict_run,
+    the_trace_has_each_firing_and_each_failed_completion,
     a_rule_for_another_host_is_ignored,
     rules_that_need_the_emulator_are_refused_with_what_to_use_instead,
     the_programs_of_ab_share_the_rules,

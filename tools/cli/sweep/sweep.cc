@@ -78,7 +78,9 @@ class SweepCommand {
       if (!request_.plan.is_on_system) continue;
       for (const SweepFaultAt& each : parsed->faults) {
         if (const auto why = WhyFaultNotOnSystem(each.moment.place, each.fault)) {
-          return "case \"" + id + "\": " + *why;
+          // Without the name of a rule, which the user has not given.
+          const size_t begin = why->find("--backend");
+          return "case \"" + id + "\": " + why->substr(begin == why->npos ? 0 : begin);
         }
       }
     }

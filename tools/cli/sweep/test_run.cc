@@ -177,7 +177,9 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
   }
   if (!report.empty() && test.is_on_system) {
     fs::create_directories(report, error);
-    words.insert(words.end(), {"--program-trace", report + "/program.jsonl"});
+    if (!test.is_pair()) {  // each program of a pair has a trace of its own
+      words.insert(words.end(), {"--program-trace", report + "/program.jsonl"});
+    }
   }
   words.push_back("--");
   if (test.is_pair()) {
