@@ -2,6 +2,7 @@
 // (docs/ab.md).
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct AbProgramsRequest {
   std::string backend, device, timeout, traces;
   std::string end_timeout = {};  // for the server to end after the client; empty: `timeout`
   bool hashes_payloads = false;
+  // On the emulator: the hosts of programs that do not run on RDMAEMU_HOST, by the program's name.
+  std::map<std::string, std::string> hosts = {};
   bool has_checks = false;  // findings of the usage checks are in `traces`.NAME.checks
   std::vector<fault::Program> programs;
 };

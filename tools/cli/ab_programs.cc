@@ -179,7 +179,10 @@ class ProgramsRunner {
     std::vector<std::string> run = {BinaryPath(), "run", "--backend", request_.backend};
     if (request_.backend == "emulator") {
       const char* const host = std::getenv("RDMAEMU_HOST");
-      run.insert(run.end(), {"--host", host == nullptr ? "default" : host});
+      const auto own = request_.hosts.find(program.name);
+      run.insert(run.end(), {"--host", own != request_.hosts.end() ? own->second
+                                       : host == nullptr           ? "default"
+                                                                   : host});
     }
     // The outer `run` has chosen the emulator's device.
     if (!request_.device.empty() && request_.backend == "system") {
@@ -242,11 +245,10 @@ class ProgramsRunner {
 }  // namespace
 
 bool WriteRequest(const AbProgramsRequest& request, const std::string& path) {
-  nlohmann::json json = {
-      {"backend", request.backend},      {"device", request.device},
-      {"timeout", request.timeout},      {"end_timeout", request.end_timeout},
-      {"traces", request.traces},        {"hashes_payloads", request.hashes_payloads},
-      {"has_checks", request.has_checks}};
+  nlohmann::json json = {{"backend", request.backend}, {"device", request.device},
+                         {"timeout", request.timeout}, {"end_timeout", request.end_timeout},
+                         {"traces", request.traces},   {"hashes_payloads", request.hashes_payloads},
+                         {"hosts", request.hosts},     {"has_checks", request.has_checks}};
   for (const fault::Program& each : request.programs) {
     json["programs"].push_back({each.name, each.command, fault::UntilName(each.until)});
   }
@@ -267,6 +269,7 @@ int AbPrograms(const std::string& path) {
     json.at("end_timeout").get_to(request.end_timeout);
     json.at("traces").get_to(request.traces);
     json.at("hashes_payloads").get_to(request.hashes_payloads);
+    json.at("hosts").get_to(request.hosts);
     json.at("has_checks").get_to(request.has_checks);
     for (const auto& each : json.at("programs")) {
       request.programs.push_back(

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <thread>
+#include <tuple>
 
 #include "tools/cli/commands.h"
 
@@ -46,6 +47,7 @@ SweepOptions::SweepOptions(CLI::App& app)
       "Example:\n"
       "  rdmaemu sweep -- ./my_test\n"
       "  rdmaemu sweep --server 'rping -s -C 3' --client 'rping -c -C 3 -a 127.0.0.1'\n"
+      "  rdmaemu sweep --two-hosts --server 'rping -s -C 3' --client 'rping -c -C 3 -a 127.0.1.1'\n"
       "  rdmaemu sweep --random --minutes 10 --seed 7 -- ./my_test");
 }
 
@@ -57,15 +59,28 @@ void SweepOptions::AddTest() {
       ->type_name("CMD");
   sweep_->add_option("--client", request_.test.client, "Line for a shell: the server's client")
       ->type_name("CMD");
+  CLI::Option* const two_hosts =
+      sweep_->add_flag("--two-hosts", request_.test.has_two_hosts,
+                       "The server and the client run on a host each. A fault is on one of the "
+                       "hosts, which its place names: client/call.connect");
+  two_hosts->needs("--client");
+  for (const auto& [name, address, help] :
+       {std::tuple("--server-address", &request_.test.server_address,
+                   "Address of the server's host. Default: 127.0.1.1"),
+        std::tuple("--client-address", &request_.test.client_address,
+                   "Address of the client's host. Default: 127.0.1.2")}) {
+    sweep_->add_option(name, *address, help)->needs(two_hosts)->type_name("ADDRESS");
+  }
   sweep_
       ->add_option("--timeout", request_.test.listen_timeout,
                    "How long the server may take to listen, and to end after the client. "
                    "Default: 3s")
       ->type_name("TIME");
   sweep_
-      ->add_option("--backend", backend_,
-                   "emulator (default), or system: the machine's own rdma-core and device, with the "
-                   "faults that rules can make there (docs/sweep.md)")
+      ->add_option(
+          "--backend", backend_,
+          "emulator (default), or system: the machine's own rdma-core and device, with the "
+          "faults that rules can make there (docs/sweep.md)")
       ->check(CLI::IsMember({"emulator", "system"}))
       ->type_name("NAME");
   sweep_->add_option("--address", addresses_, "As for `run`")->type_name("ADDRESS");
@@ -124,9 +139,10 @@ void SweepOptions::AddChoice() {
                    "without faults, from 3s to 60s")
       ->type_name("TIME");
   sweep_
-      ->add_option("--jobs,-j", request_.jobs,
-                   "How many runs are side by side. Default: half of the processors; 1 with --backend "
-                   "system")
+      ->add_option(
+          "--jobs,-j", request_.jobs,
+          "How many runs are side by side. Default: half of the processors; 1 with --backend "
+          "system")
       ->check(CLI::Range(1, 256))
       ->type_name("N");
   sweep_
@@ -196,7 +212,7 @@ std::string SweepOptions::ReadShard() {
 // Returns a message about an option that the backend does not have, or "".
 std::string SweepOptions::ReadBackend() {
   if (backend_ != "system") return "";
-  for (const char* const name : {"--address", "--profile", "--program-time"}) {
+  for (const char* const name : {"--address", "--profile", "--program-time", "--two-hosts"}) {
     if (sweep_->count(name) == 0) continue;
     return std::string(name) +
            " needs the emulator; with --backend system the test gets the machine's own devices "
@@ -232,6 +248,11 @@ int SweepOptions::Do(const std::vector<std::string>& command) {
       return Fail(kUsage, "\"" + name + "\" is no verdict of a finding; see rdmaemu sweep --help");
     }
     request_.judge.accepted.push_back(*verdict);
+  }
+  if (request_.test.has_two_hosts && !addresses_.empty()) {
+    return Fail(kUsage,
+                "--address is for a test of one host; with --two-hosts, give --server-address and "
+                "--client-address");
   }
   const auto pass_on = [&](const char* option, const std::vector<std::string>& values) {
     for (const std::string& value : values) {

@@ -68,8 +68,11 @@ std::string SweepCase::Rules() const {
     // One key on each line.
     for (size_t at = 0; (at = keys.find(", ", at)) != keys.npos;) keys.replace(at, 2, "\n");
     rules += "[[fault]]\nname = \"" + std::string(kCaseRule) + "." + std::to_string(i + 1) +
-             "\"\nat = \"" + each.moment.place + "\"\nnth = " + std::to_string(each.moment.nth) +
-             "\n" + keys + "\n";
+             "\"\nat = \"" + std::string(WithoutHost(each.moment.place)) +
+             "\"\nnth = " + std::to_string(each.moment.nth) + "\n" + keys + "\n";
+    if (const std::string_view host = HostOfPlace(each.moment.place); !host.empty()) {
+      rules += "host = \"" + std::string(host) + "\"\n";
+    }
   }
   return rules;
 }
@@ -88,7 +91,9 @@ std::optional<SweepCase> ParseCase(std::string_view id) {
 
 bool IsSelected(const PlanOptions& options, std::string_view place,
                 const fault::LikelyFault& fault) {
-  return MatchesAny(options.points, place) && MatchesAny(options.faults, fault.name) &&
+  const bool is_at =
+      MatchesAny(options.points, place) || MatchesAny(options.points, WithoutHost(place));
+  return is_at && MatchesAny(options.faults, fault.name) &&
          !(options.is_on_system && WhyFaultNotOnSystem(place, fault));
 }
 

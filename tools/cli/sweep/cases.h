@@ -39,7 +39,7 @@ struct SweepCase {
 std::optional<SweepCase> ParseCase(std::string_view id);
 
 struct PlanOptions {
-  std::vector<std::string> points = {};  // patterns of places; empty: all
+  std::vector<std::string> points = {};  // patterns of places, with or without host; empty: all
   std::vector<std::string> faults = {};  // patterns of names of faults; empty: all
   uint64_t per_site = 3;                 // moments of each site; 0: all
   bool has_peers = false;                // the test has several programs, one of which may crash

@@ -36,7 +36,8 @@ int ToPollTimeout(Duration duration) {
 // Lines of `run` that say nothing about the test.
 bool IsOfRun(std::string_view line) {
   constexpr std::string_view kBegins[] = {"warning: rule \"sweep.", "note: the seed of host ",
-                                          "note: host sweep ", "note: the usage checks found"};
+                                          "note: host sweep ",      "note: host server ",
+                                          "note: host client ",     "note: the usage checks found"};
   return std::ranges::any_of(kBegins,
                              [&](std::string_view each) { return line.starts_with(each); });
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -80,9 +81,19 @@ void Add(const nlohmann::json& record, const CallSites& call_sites, CountOfProce
   const auto process = record.value("process", uint64_t{0});
   const ProgramStack& stack = call_sites.StackOf(process, place, ++counts[{process, place}]);
   if (!stack.empty()) records.stacks[moment] = stack;
+  records.times.push_back(record.value("time", 0.0));
 }
 
 }  // namespace
+
+std::string_view WithoutHost(std::string_view place) {
+  return place.substr(place.find('/') + 1);  // find returns npos, which is -1, without a host
+}
+
+std::string_view HostOfPlace(std::string_view place) {
+  const size_t slash = place.find('/');
+  return place.substr(0, slash == place.npos ? 0 : slash);
+}
 
 std::string WitnessRules(bool is_on_system) {
   const std::vector<std::string> places =
@@ -116,6 +127,42 @@ void LeaveRepeatedStacks(const HostRecords& earlier, HostRecords& records) {
     const auto before = earlier.stacks.find(entry.first);
     return before == earlier.stacks.end() || before->second != entry.second;
   });
+}
+
+HostRecords Merge(std::vector<std::pair<std::string, HostRecords>> hosts) {
+  HostRecords merged;
+  const auto place_of = [](const std::string& host, const std::string& place) {
+    return host + "/" + place;
+  };
+  std::vector<size_t> next(hosts.size(), 0);
+  std::optional<size_t> before_fault;
+  while (true) {
+    std::optional<size_t> first;
+    for (size_t i = 0; i < hosts.size(); i++) {
+      const HostRecords& records = hosts[i].second;
+      if (!records.fired.empty() && next[i] == records.moments_before_fault && !before_fault) {
+        before_fault = merged.moments.size();
+      }
+      if (next[i] == records.moments.size()) continue;
+      if (!first || records.times[next[i]] < hosts[*first].second.times[next[*first]]) first = i;
+    }
+    if (!first) break;
+    const auto& [host, records] = hosts[*first];
+    const Moment& moment = records.moments[next[*first]];
+    merged.moments.push_back({place_of(host, moment.place), moment.nth});
+    merged.times.push_back(records.times[next[*first]++]);
+  }
+  merged.moments_before_fault = before_fault.value_or(0);
+  for (const auto& [host, records] : hosts) {
+    for (const auto& [place, count] : records.count) merged.count[place_of(host, place)] = count;
+    merged.fired.insert(records.fired.begin(), records.fired.end());
+    merged.failed_completions += records.failed_completions;
+    merged.stacks_are_cut |= records.stacks_are_cut;
+    for (const auto& [moment, stack] : records.stacks) {
+      merged.stacks[{place_of(host, moment.place), moment.nth}] = stack;
+    }
+  }
+  return merged;
 }
 
 std::vector<Site> SitesOf(const HostRecords& records) {

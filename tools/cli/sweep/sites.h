@@ -5,14 +5,22 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "tools/cli/sweep/call_sites.h"
 
 namespace rdmaemu::cli {
 
-// A moment of a run: the nth one at a place of docs/faults.md, such as the third "call.reg_mr".
+// The place without the host: "call.reg_mr" of "client/call.reg_mr".
+std::string_view WithoutHost(std::string_view place);
+// The host of "client/call.reg_mr". Empty: the test has one host.
+std::string_view HostOfPlace(std::string_view place);
+
+// A moment of a run: the nth one at a place of docs/faults.md, such as the third "call.reg_mr". In
+// a test of two hosts, the place begins with the host, and the host's moments are counted.
 struct Moment {
   std::string place;
   uint64_t nth = 1;
@@ -24,6 +32,7 @@ struct Moment {
 // The records of one run's host.
 struct HostRecords {
   std::vector<Moment> moments;                  // in the order in which they happened
+  std::vector<double> times;                    // of the moments: seconds of the host's clock
   std::map<std::string, uint64_t> count;        // moments by place
   std::map<std::string, std::string> counting;  // the rule whose firings are counted, by place
   std::set<std::string> fired;                  // rules of the sweep's cases that had an effect
@@ -39,6 +48,9 @@ struct HostRecords {
 // all other rules of the scenario. Polls and arming are left out, because a program may make
 // millions of these calls. `is_on_system`: for the doors of a host on the system backend.
 std::string WitnessRules(bool is_on_system = false);
+
+// Merges the records of two hosts that share one time. Each place then begins with its host.
+HostRecords Merge(std::vector<std::pair<std::string, HostRecords>> hosts);
 
 // Reads a trace of `run --trace`. Returns a message for the user if the file is not such a trace.
 tl::expected<HostRecords, std::string> ReadHostRecords(const std::string& path,

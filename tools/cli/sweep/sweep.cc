@@ -43,7 +43,8 @@ class SweepCommand {
       return Fail(kRunFailed, ready.error());
     }
     const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
-    request_.plan.has_peers = runner_.dry().result.host.with_qps.size() > 1;
+    request_.plan.has_peers =
+        !request_.test.has_two_hosts && runner_.dry().result.host.with_qps.size() > 1;
     SetSites(sites);
     if (request_.lists_sites) return ListSites();
     if (const int status = RunCases(sites); status != 0) return status;
@@ -94,7 +95,7 @@ class SweepCommand {
       return tl::unexpected("cannot make the directory " + runner_.directory() + ": " +
                             error.message());
     }
-    const std::string own_head = HeadLine(Words(), request_.test.seed, request_.test.host_options);
+    const std::string own_head = HeadLine(Words(), request_.test.seed, request_.test.HostOptions());
     if (request_.is_resumed && fs::exists(File("results.jsonl"))) {
       std::string head;
       results_.outcomes = ReadOutcomes(File("results.jsonl"), head);

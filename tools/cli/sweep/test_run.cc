@@ -13,6 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -33,6 +35,10 @@ using Json = nlohmann::json;
 
 constexpr const char* kHost = "sweep";
 constexpr const char* kCallSites = "call-sites";  // the directory in that of a run
+// The files of the hosts' traces: of the only host or the client's, and of the server's.
+constexpr const char *kHostTrace = "host.jsonl", *kServerTrace = "server-host.jsonl";
+// The hosts of a pair with two hosts, which are also the names of the programs.
+constexpr const char *kServer = "server", *kClient = "client";
 
 bool WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -110,9 +116,26 @@ void SetEnd(RunResult& result, int wait_status, const std::string& of) {
 
 // A host on the system backend is not private, so each run side by side has a name of its own.
 std::string HostOf(const SweptTest& test, const std::string& directory) {
+  if (test.has_two_hosts) return kClient;
   if (!test.is_on_system) return kHost;
   return std::string(kHost) + "-" + std::to_string(getpid()) + "-" +
          fs::path(directory).filename().string();
+}
+
+// The programs of a pair. With two hosts, each program has a directory of its own for its call
+// sites, because each host numbers its processes. Empty: the sites are not recorded.
+std::vector<fault::Program> ProgramsOf(const SweptTest& test, const std::string& call_sites) {
+  std::vector<fault::Program> programs = {{kServer, test.server, fault::Until::kListens},
+                                          {kClient, test.client, fault::Until::kEnded}};
+  if (call_sites.empty() || !test.has_two_hosts) return programs;
+  for (fault::Program& program : programs) {
+    const std::string directory = call_sites + "/" + program.name;
+    std::error_code error;
+    fs::create_directories(directory, error);
+    program.command =
+        "export RDMAEMU_CALL_SITES=" + QuotedForShell(directory) + "; " + program.command;
+  }
+  return programs;
 }
 
 // The statuses of a server and a client, as AbPrograms writes them. The worse one counts. A server
@@ -124,8 +147,12 @@ bool SetEndOfPair(RunResult& result, const std::string& path, bool ends_program)
   if (!statuses.is_array() || statuses.empty()) return false;
   SetEnd(result, 0, "");
   const bool client_failed = statuses.back().at(1) != "0";
-  const char* const connected = ends_program ? "event.established" : "event.connect_request";
-  const bool may_wait = client_failed && !result.host.count.contains(connected);
+  const std::string_view connected =
+      ends_program ? "event.established" : "event.connect_request";
+  const bool was_reached = std::ranges::any_of(result.host.count, [&](const auto& each) {
+    return WithoutHost(each.first) == connected;
+  });
+  const bool may_wait = client_failed && !was_reached;
   const auto is_killed = [ends_program](const RunResult& of) {
     return ends_program && of.end == RunResult::End::kSignal && of.status == SIGKILL;
   };
@@ -167,13 +194,16 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
                           "; give --report a directory that can be written");
   }
   std::vector<std::string> words = RunWords(test, BinaryPath(), HostOf(test, directory));
-  words.insert(words.end(),
-               {"--scenario", run.File("rules.toml"), "--trace", run.File("host.jsonl")});
+  const auto add_files = [&](const char* trace) {
+    words.insert(words.end(), {"--scenario", run.File("rules.toml"), "--trace", run.File(trace)});
+    if (!report.empty() && !test.is_on_system) {
+      words.insert(words.end(), {"--report", report, "--report-always"});
+    }
+  };
+  if (test.has_two_hosts) words.insert(words.end(), {"--address", test.client_address});
+  add_files(kHostTrace);
   if (test.has_checks && !test.is_pair()) {
     words.insert(words.end(), {"--check", "--check-json", run.File("checks.jsonl")});
-  }
-  if (!report.empty() && !test.is_on_system) {
-    words.insert(words.end(), {"--report", report, "--report-always"});
   }
   if (!report.empty() && test.is_on_system) {
     fs::create_directories(report, error);
@@ -181,17 +211,30 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
       words.insert(words.end(), {"--program-trace", report + "/program.jsonl"});
     }
   }
+  const std::string call_sites = records_call_sites ? run.File(kCallSites) : "";
+  if (records_call_sites) fs::create_directory(call_sites, error);
   words.push_back("--");
+  if (test.has_two_hosts) {
+    // This `run` keeps the server's host until the test ends, as the outer one keeps the client's.
+    const std::vector<std::string> inner = RunWords(test, BinaryPath(), kServer);
+    std::ranges::copy_if(inner, std::back_inserter(words),
+                         [](const std::string& word) { return word != "--private"; });
+    words.insert(words.end(), {"--address", test.server_address});
+    add_files(kServerTrace);
+    words.push_back("--");
+  }
   if (test.is_pair()) {
+    std::map<std::string, std::string> hosts;
+    if (test.has_two_hosts) hosts = {{kServer, kServer}, {kClient, kClient}};
     const AbProgramsRequest programs{.backend = test.is_on_system ? "system" : "emulator",
                                      .device = test.device,
                                      .timeout = test.listen_timeout,
                                      .traces = run.File("pair"),
                                      .end_timeout = test.end_timeout,
                                      .hashes_payloads = false,
+                                     .hosts = hosts,
                                      .has_checks = test.has_checks,
-                                     .programs = {{"server", test.server, fault::Until::kListens},
-                                                  {"client", test.client, fault::Until::kEnded}}};
+                                     .programs = ProgramsOf(test, call_sites)};
     if (!WriteRequest(programs, run.File("pair.request"))) {
       return tl::unexpected("cannot write " + run.File("pair.request"));
     }
@@ -200,8 +243,6 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
     words.insert(words.end(), test.command.begin(), test.command.end());
   }
   fflush(nullptr);
-  const std::string call_sites = records_call_sites ? run.File(kCallSites) : "";
-  if (records_call_sites) fs::create_directory(call_sites, error);
   run.process_ = StartInto(run.File("output"), words, call_sites);
   if (run.process_ < 0) {
     return tl::unexpected(std::string("cannot start a process: ") + std::strerror(errno));
@@ -217,7 +258,7 @@ std::optional<RunResult> TestRun::Poll(Time now) {
   if (waitpid(process_, &status, WNOHANG) == process_) return Result(status, now);
   const bool is_late = now >= deadline_;
   std::error_code error;
-  for (const char* const name : {"output", "host.jsonl"}) {
+  for (const char* const name : {"output", kHostTrace, kServerTrace}) {
     const uintmax_t bytes = fs::file_size(File(name), error);
     if (error || bytes <= kMaxFileBytes || ends_asked_ > 0) continue;
     why_ended_ = std::string("it wrote more than ") + std::to_string(kMaxFileBytes >> 20) +
@@ -249,9 +290,7 @@ RunResult TestRun::Result(int wait_status, Time now) const {
   for (const char* const file : {"checks.jsonl", "pair.server.checks", "pair.client.checks"}) {
     ReadFindings(File(file), result.findings);
   }
-  const CallSites call_sites = CallSites::Read(File(kCallSites));
-  if (auto records = ReadHostRecords(File("host.jsonl"), call_sites))
-    result.host = std::move(*records);
+  result.host = Records();
   for (const char* const program : {"server", "client"}) {
     if (report_.empty() || !test_.is_pair()) break;
     std::error_code error;
@@ -272,6 +311,25 @@ RunResult TestRun::Result(int wait_status, Time now) const {
   return result;
 }
 
+HostRecords TestRun::Records() const {
+  const auto read = [&](const char* trace, const std::string& call_sites) {
+    const CallSites sites = CallSites::Read(File(kCallSites) + call_sites);
+    return ReadHostRecords(File(trace), sites).value_or(HostRecords());
+  };
+  if (!test_.has_two_hosts) return read(kHostTrace, "");
+  return Merge({{kServer, read(kServerTrace, std::string("/") + kServer)},
+                {kClient, read(kHostTrace, std::string("/") + kClient)}});
+}
+
+std::vector<std::string> SweptTest::HostOptions() const {
+  std::vector<std::string> options = host_options;
+  if (has_two_hosts) {
+    options.insert(options.end(), {"--two-hosts", "--server-address", server_address,
+                                   "--client-address", client_address});
+  }
+  return options;
+}
+
 std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
                              const std::string& report) {
   if (!test.is_pair() && !report.empty()) {
@@ -286,7 +344,8 @@ std::string ReproduceCommand(const SweptTest& test, const SweepCase& one,
       "rdmaemu", "sweep",   "--case",   one.Id(),
       "--seed",  test.seed, "--report", (report.empty() ? "rdmaemu-sweep" : report) + "-again"};
   if (!test.has_checks) words.push_back("--no-check");
-  words.insert(words.end(), test.host_options.begin(), test.host_options.end());
+  const std::vector<std::string> options = test.HostOptions();
+  words.insert(words.end(), options.begin(), options.end());
   if (test.is_pair()) {
     words.insert(words.end(), {"--timeout", test.listen_timeout, "--server", test.server,
                                "--client", test.client});

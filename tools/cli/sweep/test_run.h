@@ -29,7 +29,12 @@ struct SweptTest {
   // On --backend system, which `host_options` then have, too. `device` is one of the machine's.
   bool is_on_system = false;
   std::string device = {};
+  // The server and the client run on a host each, which share one time.
+  bool has_two_hosts = false;
+  std::string server_address = "127.0.1.1", client_address = "127.0.1.2";
 
+  // The options of `sweep` that select the hosts.
+  std::vector<std::string> HostOptions() const;
   bool is_pair() const { return !server.empty(); }
 };
 
@@ -90,6 +95,7 @@ class TestRun {
   TestRun() = default;
   void EndPrograms(Time now);
   RunResult Result(int wait_status, Time now) const;
+  HostRecords Records() const;
   std::string File(const std::string& name) const { return directory_ + "/" + name; }
 
   SweptTest test_;

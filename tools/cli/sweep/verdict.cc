@@ -48,7 +48,8 @@ struct Done {
 
 Done DoneIn(const HostRecords& host, const SweepCase& one) {
   Done done;
-  for (const auto& [place, count] : host.count) {
+  for (const auto& [key, count] : host.count) {
+    const std::string_view place = WithoutHost(key);
     if (place.starts_with("wc.") && place != "wc.flushed") done.completions += count;
     if (place == "event.established" || place == "event.connect_response") {
       done.connections += count;
@@ -57,11 +58,11 @@ Done DoneIn(const HostRecords& host, const SweepCase& one) {
   done.completions -= std::min(done.completions, host.failed_completions);
   if (host.fired.empty()) return done;
   for (const SweepFaultAt& each : one.faults) {
-    if (each.moment.place.starts_with("wc.") && each.fault.name.starts_with("status=")) {
+    const std::string_view place = WithoutHost(each.moment.place);
+    if (place.starts_with("wc.") && each.fault.name.starts_with("status=")) {
       done.completions -= std::min<uint64_t>(done.completions, 1);
     }
-    const bool is_event =
-        each.moment.place == "event.established" || each.moment.place == "event.connect_response";
+    const bool is_event = place == "event.established" || place == "event.connect_response";
     if (is_event && each.fault.name.starts_with("event=")) {
       done.connections -= std::min<uint64_t>(done.connections, 1);
     }
