@@ -65,8 +65,8 @@ struct RunRequest {
 };
 int Run(const RunRequest& request);
 // Runs a program on the machine's own rdma-core. The program sees all devices, or only the named
-// one. Of `options`, only the devices, the name, the scenario, the seed and the trace apply. Without a trace,
-// checks and rules, the program replaces this process.
+// one. Of `options`, only the devices, the name, the scenario, the seed and the trace apply.
+// Without a trace, checks and rules, the program replaces this process.
 struct SystemRequest {
   runtime::HostOptions options;
   bool has_rules = false;  // starts a host that accepts fault rules

@@ -214,8 +214,8 @@ runtime::OrMessage<std::vector<std::string>> ProgramOf(const CLI::App& run,
 // Returns whether an option is about fault rules. On the system backend such an option starts a
 // host that accepts rules.
 bool IsForRules(const std::string& option) {
-  return option == "--host" || option == "--scenario" || option == "--strict" || option == "--seed" ||
-         option == "--trace";
+  return option == "--host" || option == "--scenario" || option == "--strict" ||
+         option == "--seed" || option == "--trace";
 }
 
 bool HasRules(const CLI::App& run) {

@@ -76,8 +76,17 @@ class SweepCommand {
                "\"; a case is PLACE#N: FAULT, as the sweep prints it, such as \"call.reg_mr#1: "
                "errno=ENOMEM\"";
       }
-      if (!request_.plan.is_on_system) continue;
       for (const SweepFaultAt& each : parsed->faults) {
+        const std::string_view host = HostOfPlace(each.moment.place);
+        if (test.has_two_hosts && host != kServer && host != kClient) {
+          return "case \"" + id +
+                 "\" has no host; with --two-hosts a place begins with server/ or " +
+                 "client/, such as server/call.reg_mr";
+        }
+        if (!test.has_two_hosts && !host.empty()) {
+          return "case \"" + id + "\" is for a test of two hosts; add --two-hosts";
+        }
+        if (!request_.plan.is_on_system) continue;
         if (const auto why = WhyFaultNotOnSystem(each.moment.place, each.fault)) {
           // Without the name of a rule, which the user has not given.
           const size_t begin = why->find("--backend");

@@ -9,6 +9,7 @@
 #include "emulator/runtime/host_setup.h"
 #include "tools/cli/sweep/outcome.h"
 #include "tools/cli/sweep/shrink.h"
+#include "tools/cli/system_host/decisions.h"
 
 namespace rdmaemu::cli {
 namespace {
@@ -222,6 +223,88 @@ TEST(SweepFaults, AreRulesThatAHostAccepts) {
       EXPECT_TRUE(rules) << one.Id() << ": " << (rules ? "" : rules.error());
     }
   }
+}
+
+TEST(SweepSystem, TakesTheFaultsThatTheLayerHas) {
+  PlanOptions options;
+  options.is_on_system = true;
+  const std::vector<std::string> ids = Ids(MakePlan(kSites, options));
+  EXPECT_NE(std::ranges::find(ids, "call.post_send#1: errno=ENOMEM"), ids.end());
+  EXPECT_NE(std::ranges::find(ids, "event.established#1: delay"), ids.end());
+  for (const std::string& id : ids) EXPECT_EQ(id.find("device removed"), id.npos) << id;
+  const size_t omitted = MakePlan(kSites, {}).size() - ids.size();
+  EXPECT_GT(omitted, 0u);
+  const std::string line = OmittedOnSystem(kSites, options);
+  EXPECT_TRUE(line.starts_with(std::to_string(omitted) + " cases need the emulator (")) << line;
+  EXPECT_NE(line.find("CM messages"), line.npos);
+  options.points = {"call.reg_mr"};
+  options.faults = {"errno=*"};
+  EXPECT_EQ(OmittedOnSystem(kSites, options), "");
+  EXPECT_EQ(OmittedOnSystem(kSites, {}), "");
+}
+
+TEST(SweepSystem, WitnessesAreRulesOfTheBackend) {
+  const std::string path = testing::TempDir() + "/system.toml";
+  std::ofstream(path) << WitnessRules(true);
+  const auto rules = runtime::ReadScenario(path);
+  ASSERT_TRUE(rules) << rules.error();
+  for (const fault::Rule& rule : *rules) {
+    EXPECT_FALSE(WhyNotOnSystem(rule)) << *WhyNotOnSystem(rule);
+    EXPECT_FALSE(rule.IsAt("poll_cq") && rule.point == fault::Point::kCall) << rule.name;
+  }
+}
+
+TEST(SweepTwoHosts, ThePlaceNamesTheHost) {
+  EXPECT_EQ(HostOfPlace("client/call.reg_mr"), "client");
+  EXPECT_EQ(WithoutHost("client/call.reg_mr"), "call.reg_mr");
+  EXPECT_EQ(HostOfPlace("call.reg_mr"), "");
+  EXPECT_EQ(WithoutHost("call.reg_mr"), "call.reg_mr");
+  const char* const id = "client/call.reg_mr#2: errno=ENOMEM + server/wc.send#1: delay";
+  const auto read = ParseCase(id);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->Id(), id);
+  const std::string path = testing::TempDir() + "/hosts.toml";
+  std::ofstream(path) << read->Rules();
+  const auto rules = runtime::ReadScenario(path);
+  ASSERT_TRUE(rules) << rules.error();
+  ASSERT_EQ(rules->size(), 2u);
+  EXPECT_EQ(rules->at(0).match.host, "client");
+  EXPECT_EQ(rules->at(1).match.host, "server");
+  const std::vector<Site> sites = {{"client/call.reg_mr", {}, {1}},
+                                   {"server/call.reg_mr", {}, {1}}};
+  PlanOptions options;
+  options.points = {"call.*"};
+  EXPECT_EQ(MakePlan(sites, options).size(), MakePlan(sites, {}).size());
+  options.points = {"server/*"};
+  EXPECT_EQ(MakePlan(sites, options).size(), MakePlan(sites, {}).size() / 2);
+}
+
+TEST(SweepTwoHosts, MomentsAreMergedByTime) {
+  HostRecords server, client;
+  server.moments = {{"call.listen", 1}, {"call.accept", 1}, {"wc.recv", 1}};
+  server.times = {1, 3, 5};
+  server.count = {{"call.listen", 1}, {"call.accept", 1}, {"wc.recv", 1}};
+  server.fired = {"sweep.case.1"};
+  server.moments_before_fault = 2;
+  client.moments = {{"call.connect", 1}, {"wc.send", 1}};
+  client.times = {2, 4};
+  client.count = {{"call.connect", 1}, {"wc.send", 1}};
+  client.failed_completions = 1;
+  client.stacks[{"call.connect", 1}] = {"client+0x10"};
+  const HostRecords merged = Merge({{"server", server}, {"client", client}});
+  std::string order;
+  for (const Moment& moment : merged.moments) order += moment.ToString() + " ";
+  EXPECT_EQ(order,
+            "server/call.listen#1 client/call.connect#1 server/call.accept#1 client/wc.send#1 "
+            "server/wc.recv#1 ");
+  EXPECT_EQ(merged.moments_before_fault, 3u);
+  EXPECT_EQ(merged.count.size(), 5u);
+  EXPECT_EQ(merged.failed_completions, 1u);
+  EXPECT_EQ(merged.fired.size(), 1u);
+  EXPECT_EQ(merged.stacks.at({"client/call.connect", 1}), (ProgramStack{"client+0x10"}));
+  // The fault is after the host's last moment.
+  server.moments_before_fault = 3;
+  EXPECT_EQ(Merge({{"server", server}, {"client", client}}).moments_before_fault, 5u);
 }
 
 TEST(SweepShrink, LeavesTheFewestItems) {

@@ -37,8 +37,6 @@ constexpr const char* kHost = "sweep";
 constexpr const char* kCallSites = "call-sites";  // the directory in that of a run
 // The files of the hosts' traces: of the only host or the client's, and of the server's.
 constexpr const char *kHostTrace = "host.jsonl", *kServerTrace = "server-host.jsonl";
-// The hosts of a pair with two hosts, which are also the names of the programs.
-constexpr const char *kServer = "server", *kClient = "client";
 
 bool WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);

@@ -16,6 +16,9 @@
 
 namespace rdmaemu::cli {
 
+// The programs of a pair, and their hosts with SweptTest::has_two_hosts.
+inline constexpr const char *kServer = "server", *kClient = "client";
+
 // The test: a command, or a server and a client as lines for a shell.
 struct SweptTest {
   std::vector<std::string> command;

@@ -21,10 +21,12 @@ class SystemHost {
  public:
   static constexpr size_t kMaxConnections = 4096;
 
-  // Reads the scenario of `options`, takes the host's name, creates the trace and starts the thread.
+  // Reads the scenario of `options`, takes the host's name, creates the trace and starts the
+  // thread.
   static runtime::OrMessage<std::unique_ptr<SystemHost>> Start(const runtime::Registry& registry,
                                                                const runtime::HostOptions& options);
-  // Ends the thread and writes the rest of the trace. Programs that still run continue without rules.
+  // Ends the thread and writes the rest of the trace. Programs that still run continue without
+  // rules.
   ~SystemHost();
   SystemHost(const SystemHost&) = delete;
   SystemHost& operator=(const SystemHost&) = delete;
