@@ -165,10 +165,33 @@ def usage_checks_find_mistakes_on_the_machines_device():
               0, "the usage checks found nothing")
 
 
+def a_sweep_finds_what_is_planted_and_nothing_else():
+    planted = os.path.abspath("tests/sweep/planted")
+    with Emulator() as emulator:
+        for mistake, points, case, verdict in (
+                ("none", "call.reg_mr,call.create_qp,wc.send,event.*", None, None),
+                ("null-mr", "call.reg_mr", "call.reg_mr#1: errno=ENOMEM", "crashed"),
+                ("ignored-wc", "wc.send", "wc.send#2: status=RETRY_EXC_ERR", "wrong-result"),
+                ("leak-cq", "call.create_qp", "call.create_qp#1: errno=ENOMEM", "leaked")):
+            swept = subprocess.run(
+                [RDMAEMU, "sweep", "--backend", "system", "--device", "rxe0", "--json",
+                 "--time-budget", "0", "--limit", "60s", "--points", points, "--report",
+                 os.path.join(emulator.directory, mistake), "--", planted, mistake, KERNEL[4]],
+                text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, timeout=10 * LIMIT_S)
+            if swept.returncode != (0 if case is None else 1):
+                raise Failure("status %d: %s%s" % (swept.returncode, swept.stdout, swept.stderr))
+            cases = json.loads(swept.stdout)["cases"]
+            found = {one["case"]: one["verdict"] for one in cases if "command" in one}
+            if len(cases) < 4 or found.get(case) != verdict or set(found.values()) - {verdict}:
+                raise Failure("%s of %d cases: %s" % (mistake, len(cases), found))
+
+
 def system_cases():
     return [("system." + case.__name__, case) for case in (
         the_machines_device_is_shown, a_device_that_is_not_there_is_refused_with_those_that_are,
         it_leaves_the_emulated_host_around_it, rping_runs_against_itself,
         a_program_trace_has_what_rping_saw, fault_rules_apply_on_the_machines_device,
         removed_memory_fails_requests_on_the_machines_device, a_unit_test_runs_on_the_machines_device,
-        usage_checks_find_mistakes_on_the_machines_device)]
+        usage_checks_find_mistakes_on_the_machines_device,
+        a_sweep_finds_what_is_planted_and_nothing_else)]

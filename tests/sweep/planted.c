@@ -1,6 +1,7 @@
 /* A small RDMA test that handles every failure, and can be told to handle one of them wrongly:
- * `planted MISTAKE`. One thread is both sides of a connection on 127.0.0.1. The sides connect,
- * exchange one message in each direction, and disconnect. Exit status: 0, or 1 after a failure.
+ * `planted MISTAKE [ADDRESS]`. One thread is both sides of a connection on 127.0.0.1, or on ADDRESS.
+ * The sides connect, exchange one message in each direction, and disconnect. Exit status: 0, or 1
+ * after a failure.
  *
  * mistake          what is wrong                                  fault that shows it         verdict
  * none             nothing
@@ -39,7 +40,7 @@ struct side {
   char bytes[2 * BYTES]; /* received, sent */
 };
 
-static const char* planted = "none";
+static const char *planted = "none", *own_address = "127.0.0.1";
 
 static int is(const char* mistake) { return strcmp(planted, mistake) == 0; }
 
@@ -148,7 +149,7 @@ static int send_to(struct side* from, struct side* to, const char* text) {
 
 static int start_listening(struct side* listener) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  inet_pton(AF_INET, own_address, &address.sin_addr);
   if (rdma_create_id(listener->channel, &listener->id, NULL, RDMA_PS_TCP) != 0) {
     listener->id = NULL;
     return failed("rdma_create_id");
@@ -160,7 +161,7 @@ static int start_listening(struct side* listener) {
 
 static int resolve(struct side* client) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  inet_pton(AF_INET, own_address, &address.sin_addr);
   if (rdma_create_id(client->channel, &client->id, NULL, RDMA_PS_TCP) != 0) {
     client->id = NULL;
     return failed("rdma_create_id");
@@ -243,6 +244,7 @@ static int run(struct side* client, struct side* listener) {
 
 int main(int argc, char** argv) {
   if (argc > 1) planted = argv[1];
+  if (argc > 2) own_address = argv[2];
   struct side client = {.channel = rdma_create_event_channel()};
   struct side listener = {.channel = rdma_create_event_channel()};
   int status = client.channel == NULL || listener.channel == NULL
