@@ -12,8 +12,8 @@ namespace rdmaemu::runtime {
 
 class IdlePolicy {
  public:
-  // An empty scan may poll the descriptors, which costs as much as a yield. More scans only delay the
-  // programs on this core.
+  // An empty scan may poll the descriptors, which costs as much as a yield. More scans only delay
+  // the programs on this core.
   static constexpr uint32_t kScansBeforeYield = 2;
   // A yield may take longer than kAwake. A few scans after a yield detect the work of programs that
   // ran meanwhile.

@@ -169,13 +169,12 @@ def a_sweep_finds_what_is_planted_and_nothing_else():
     planted = os.path.abspath("tests/sweep/planted")
     with Emulator() as emulator:
         for mistake, points, case, verdict in (
-                ("none", "call.reg_mr,call.create_qp,wc.send,event.*", None, None),
-                ("null-mr", "call.reg_mr", "call.reg_mr#1: errno=ENOMEM", "crashed"),
-                ("ignored-wc", "wc.send", "wc.send#2: status=RETRY_EXC_ERR", "wrong-result"),
-                ("leak-cq", "call.create_qp", "call.create_qp#1: errno=ENOMEM", "leaked")):
+                ("none", "call.reg_mr,event.established,wc.send", None, None),
+                ("null-mr", "call.reg_mr", "call.reg_mr#1: errno=ENOMEM", "crashed")):
             swept = subprocess.run(
                 [RDMAEMU, "sweep", "--backend", "system", "--device", "rxe0", "--json",
-                 "--time-budget", "0", "--limit", "60s", "--points", points, "--report",
+                 "--time-budget", "0", "--max-runs", "12", "--limit", "60s", "--points", points,
+                 "--report",
                  os.path.join(emulator.directory, mistake), "--", planted, mistake, KERNEL[4]],
                 text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, timeout=10 * LIMIT_S)

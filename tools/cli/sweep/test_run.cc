@@ -145,11 +145,9 @@ bool SetEndOfPair(RunResult& result, const std::string& path, bool ends_program)
   if (!statuses.is_array() || statuses.empty()) return false;
   SetEnd(result, 0, "");
   const bool client_failed = statuses.back().at(1) != "0";
-  const std::string_view connected =
-      ends_program ? "event.established" : "event.connect_request";
-  const bool was_reached = std::ranges::any_of(result.host.count, [&](const auto& each) {
-    return WithoutHost(each.first) == connected;
-  });
+  const std::string_view connected = ends_program ? "event.established" : "event.connect_request";
+  const bool was_reached = std::ranges::any_of(
+      result.host.count, [&](const auto& each) { return WithoutHost(each.first) == connected; });
   const bool may_wait = client_failed && !was_reached;
   const auto is_killed = [ends_program](const RunResult& of) {
     return ends_program && of.end == RunResult::End::kSignal && of.status == SIGKILL;
