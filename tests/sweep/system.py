@@ -49,6 +49,13 @@ def sweep(emulator, name, *words, test=None, status=None):
         raise emulated.Failure("no results: " + said)
 
 
+def the_test_may_see_one_device_alone():
+    with Emulator() as emulator:
+        results, _ = sweep(emulator, "one", "--device", "rxe0", "--points", "call.reg_mr",
+                           test=[PLANTED, "none"], status=0)
+        check(findings(results) == [] and results["cases"], "%s" % results)
+
+
 def a_correct_program_has_no_finding():
     with Emulator() as emulator:
         results, _ = sweep(emulator, "none", test=[PLANTED, "none"], status=0)
@@ -147,7 +154,7 @@ def mistakes_in_the_command_are_explained():
 
 def main():
     cases = [(each.__name__, each) for each in (
-        a_correct_program_has_no_finding, omitted_cases_are_named,
+        a_correct_program_has_no_finding, the_test_may_see_one_device_alone, omitted_cases_are_named,
         the_printed_command_shows_a_crash_again, two_faults_are_found_and_reduced,
         a_server_and_its_client, mistakes_in_the_command_are_explained)]
     cases += [("finds_" + name, lambda name=name: each_planted_mistake_is_found(name))

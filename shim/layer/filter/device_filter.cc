@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <stddef.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +20,24 @@ decltype(::ibv_free_device_list)* g_next_free;
 
 // The program gets `devices`. FreeDeviceList frees this struct and the library's own list, `all`.
 struct Filtered {
+  Filtered* next;
   ibv_device** all;
   ibv_device* devices[2];
 };
+
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+Filtered* g_lists;  // those that the program has not freed
+
+// Removes the struct whose `devices` the program got. Returns nullptr if there is none.
+Filtered* Take(ibv_device** devices) {
+  pthread_mutex_lock(&g_mutex);
+  Filtered** each = &g_lists;
+  while (*each != nullptr && (*each)->devices != devices) each = &(*each)->next;
+  Filtered* const found = *each;
+  if (found != nullptr) *each = found->next;
+  pthread_mutex_unlock(&g_mutex);
+  return found;
+}
 
 // Lists the wanted device alone, or nothing when it does not exist (ibv_get_device_list(3)).
 ibv_device** GetDeviceList(int* count) {
@@ -39,14 +54,19 @@ ibv_device** GetDeviceList(int* count) {
   for (ibv_device** each = all; *each != nullptr; each++) {
     if (strcmp((*each)->name, g_wanted) == 0) filtered->devices[0] = *each;
   }
+  pthread_mutex_lock(&g_mutex);
+  filtered->next = g_lists;
+  g_lists = filtered;
+  pthread_mutex_unlock(&g_mutex);
   if (count != nullptr) *count = filtered->devices[0] == nullptr ? 0 : 1;
   return filtered->devices;
 }
 
+// The machine's librdmacm may have lists that it did not get by GetDeviceList.
 void FreeDeviceList(ibv_device** list) {
   if (list == nullptr) return;
-  auto* const filtered =
-      reinterpret_cast<Filtered*>(reinterpret_cast<char*>(list) - offsetof(Filtered, devices));
+  Filtered* const filtered = Take(list);
+  if (filtered == nullptr) return g_next_free(list);
   g_next_free(filtered->all);
   free(filtered);
 }
