@@ -143,6 +143,22 @@ void CopyJobs::End(JobTicket ticket) {
   Free(ticket);
 }
 
+bool CopyJobs::IsOverdue(Time now, JobTicket ticket) {
+  const JobOffer& offer = Of(ticket);
+  const bool is_offered =
+      offer.share != nullptr && !offer.withdrawn && JobOf(offer).Now() == CopyJob::kOffered;
+  return is_offered && now >= offer.offered_at + kOfferFor;
+}
+
+bool CopyJobs::TakeBack(JobTicket ticket) {
+  const JobOffer& offer = Of(ticket);
+  if (offer.share == nullptr || offer.withdrawn || !JobOf(offer).Claim(CopyJob::kFree)) {
+    return false;
+  }
+  Free(ticket);
+  return true;
+}
+
 void CopyJobs::Free(JobTicket ticket) {
   JobOffer& offer = Of(ticket);
   if (offer.share != nullptr) BoardOf(*offer.share).in_use[offer.slot] = false;

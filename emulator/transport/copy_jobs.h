@@ -79,6 +79,10 @@ class CopyJobs {
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
   void End(JobTicket ticket);
+  // Returns true when no thread has taken the offer within its time limit.
+  bool IsOverdue(Time now, JobTicket ticket);
+  // Ends the offer unless a thread has taken it. Returns true if the offer has ended.
+  bool TakeBack(JobTicket ticket);
   // Withdraws the matching offers. Waits for copies that have begun, and counts them as not done.
   template <class Predicate>
   void WithdrawIf(Predicate concerns) {

@@ -105,11 +105,26 @@ void Parking::EndOverlappingOffers(ParkedStream& stream, const JobSide& to) {
   }
 }
 
+// Takes back the offers behind the first train, because no thread has taken the first offer in
+// time. Begins with the last offer: a thread takes offers in their order, so if it has taken one,
+// it has taken those before it. The bytes of a message are therefore copied in their order, as
+// programs expect that wait for the last byte of a WRITE.
+void Parking::TakeBackOffers(ParkedStream& stream) {
+  for (size_t i = stream.looked_at; i > 1; i--) {
+    ParkedTrain& parked = stream.trains[i - 1];
+    if (!parked.ticket) continue;
+    if (!core_.payloads.TakeBack(parked.ticket)) return;
+    parked.ticket = {};
+    parked.host_copies = true;
+  }
+}
+
 // Delivers the first train of the stream if the train is ready.
 bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
   if (stream.trains.empty()) return false;
   OfferAhead(now, context, stream);
   ParkedTrain& front = stream.trains.front();
+  if (front.ticket && core_.payloads.IsOverdue(now, front.ticket)) TakeBackOffers(stream);
   const JobOutcome outcome =
       front.ticket ? core_.payloads.OutcomeOf(now, front.ticket) : JobOutcome::kNotCopied;
   if (outcome == JobOutcome::kWaiting) return false;

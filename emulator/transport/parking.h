@@ -39,6 +39,7 @@ class Parking {
   void OfferAhead(Time now, QpContext& context, ParkedStream& stream);
   bool Offer(Time now, QpContext& context, ParkedStream& stream, size_t at);
   void EndOverlappingOffers(ParkedStream& stream, const JobSide& to);
+  void TakeBackOffers(ParkedStream& stream);
   bool TurnStream(Time now, QpContext& context, ParkedStream& stream);
 
   Core& core_;

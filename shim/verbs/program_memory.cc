@@ -47,18 +47,24 @@ bool CanRead(uintptr_t address) {
   return readable;
 }
 
-// The caller must overwrite the probe's bytes immediately.
-bool CanWrite(uintptr_t address) {
-  const int before = errno;
-  const bool writable = syscall(SYS_getcpu, address, nullptr, nullptr) == 0;
-  errno = before;
-  return writable;
+// Writes random bytes to the range, which may be shorter than getcpu's result. A program's seccomp
+// filter may refuse this call, too. The memory is then taken as writable: only a mistake of the
+// program unmaps it.
+bool CanWriteRandomBytes(uintptr_t address, size_t bytes) {
+  return syscall(SYS_getrandom, address, bytes, 0) == static_cast<long>(bytes) || errno != EFAULT;
 }
 
-// Checks ranges that are shorter than getcpu's result.
-bool CanWriteFew(uintptr_t address, size_t bytes) {
+// The caller must overwrite the range immediately. `bytes` is not 0, and the range is in one page.
+bool CanWrite(uintptr_t address, size_t bytes) {
   const int before = errno;
-  const bool writable = syscall(SYS_getrandom, address, bytes, 0) == static_cast<long>(bytes);
+  bool writable = false;
+  if (bytes >= kProbeBytes) {
+    writable = syscall(SYS_getcpu, address, nullptr, nullptr) == 0;
+    // A seccomp filter may refuse getcpu without looking at the address.
+    if (!writable && errno != EFAULT) writable = CanWriteRandomBytes(address, kProbeBytes);
+  } else {
+    writable = CanWriteRandomBytes(address, bytes);
+  }
   errno = before;
   return writable;
 }
@@ -97,7 +103,7 @@ bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
     Page& known = Entry(page);
     if (known.address == page && now_ns_ < known.until_ns) continue;
     const size_t here = std::min(end, page + kPageBytes) - at;
-    if (page == 0 || !(here < kProbeBytes ? CanWriteFew(at, here) : CanWrite(at))) return false;
+    if (page == 0 || !CanWrite(at, here)) return false;
     known = {page, now_ns_ + kBelievedFor_ns};
   }
   memcpy(reinterpret_cast<void*>(address), from, bytes);

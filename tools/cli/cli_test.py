@@ -42,7 +42,7 @@ def without_a_device_the_system_backend_says_what_it_looked_for():
 def the_system_backend_refuses_by_name_what_needs_the_emulator():
     with Emulator() as emulator:
         for option in (("--address", ADDRESS), ("--profile", "siw"),
-                       ("--silent-net", "10.0.0.0/8"), ("--gateway", ADDRESS), ("--pcap", "p"), ("--trace", "t"),
+                       ("--silent-net", "10.0.0.0/8"), ("--gateway", ADDRESS), ("--pcap", "p"),
                        ("--payload-shortcuts", "off")):
             result = emulator.rdmaemu("run", "--backend", "system", *option, "--", "true")
             expect(result, 125, option[0] + " needs the emulator")
