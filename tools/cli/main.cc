@@ -124,7 +124,8 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
       ->type_name("MODE");
   app.add_option("--payload-shortcuts", options.payload_shortcuts,
                  "off: the host copies every payload when it is posted and delivered. This is "
-                 "slower and makes no other difference. Default: on")
+                 "slower, and makes no other difference to programs that keep to the "
+                 "man pages (docs/processes.md). Default: on")
       ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option(
