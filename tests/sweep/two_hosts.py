@@ -56,7 +56,7 @@ def the_places_of_both_hosts_are_swept():
     with Emulator() as emulator:
         results, _ = sweep(emulator, "both", "--points", "call.create_id,call.accept,call.connect,"
                            "event.connect_request,event.connect_response,cm.*", "--faults",
-                           "errno=ENOMEM,delay", "--limit", "5s", *RPING)
+                           "errno=ENOMEM,delay", "--per-site", "1", "--limit", "5s", *RPING)
         cases = [one["case"] for one in results["cases"]]
         for place in ("server/call.create_id#1", "client/call.create_id#1", "server/call.accept#1",
                       "client/call.connect#1", "server/event.connect_request#1",
@@ -109,7 +109,7 @@ def the_hosts_share_one_virtual_time():
 def random_faults_are_on_both_hosts():
     emulated.need("rping")
     with Emulator() as emulator:
-        results, _ = sweep(emulator, "random", "--random", "--max-runs", "40", "--seed", "5",
+        results, _ = sweep(emulator, "random", "--random", "--max-runs", "20", "--seed", "5",
                            "--points", "event.*,cm.*", "--faults", "delay,duplicate,drop",
                            *RPING)
         faults = [one["case"].split(" + ") for one in results["cases"]]
@@ -124,7 +124,7 @@ def a_correct_program_has_no_finding():
     with Emulator() as emulator:
         binaries = os.path.join(EXAMPLES, "kv")
         results, _ = sweep(emulator, "kv", "--two-hosts", "--points", "call.*,event.*", "--faults",
-                           "errno=*,event=*", "--per-site", "1", "--server-address", "127.0.2.1",
+                           "errno=*,event=*", "--max-runs", "40", "--server-address", "127.0.2.1",
                            "--client-address", "127.0.2.2", "--server", binaries + "/kv_server 7471",
                            "--client", binaries + "/kv_client 127.0.2.1 7471 put name value")
         check(len(results["cases"]) > 30, "only %d cases" % len(results["cases"]))
