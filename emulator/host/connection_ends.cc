@@ -68,8 +68,9 @@ ConnectionEnds::Found ConnectionEnds::Remote(const Found& own, const FaultTarget
   for (const QueuePair* const qp : verbs_.All<QueuePair>(kAll)) {
     if (Has(own, verbs_.MakerOf(qp->handle))) AddRemoteOf(*qp, found);
   }
-  for (const cm::CmaId* const id : ids) {
-    if (Has(own, id->process)) AddRemoteOf(*id, found);
+  for (const cm::Connection* const connection : cm_.Connections()) {
+    const auto id = std::ranges::find(ids, connection->owner, &cm::CmaId::handle);
+    if (id != ids.end() && Has(own, (*id)->process)) AddRemoteOf(**id, found);
   }
   return found;
 }

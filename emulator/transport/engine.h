@@ -76,6 +76,9 @@ class Engine : public TransportHooks {
     trace::Sink& trace;
     QpEndListener* qp_ends = nullptr;  // nullptr: nothing connects QPs
     Doors* doors = nullptr;
+    // `memory` without its door, for captures: these reads are none of the device. nullptr: the
+    // same as `memory`.
+    Memory* memory_of_captures = nullptr;
   };
   explicit Engine(Environment environment);
   ~Engine() override;

@@ -199,7 +199,8 @@ void Core::NoteLocal(Time now, const Train& train) {
   const wire::UdpFlow flow = FlowOf(train);
   std::vector<std::byte> datagram;
   // A payload that cannot be read is missing in the capture, as it is on the wire.
-  (void)Cut(env.memory, train, wire_buffer_,
+  Memory& memory = env.memory_of_captures != nullptr ? *env.memory_of_captures : env.memory;
+  (void)Cut(memory, train, wire_buffer_,
             [&](const wire::PacketHeaders& headers, std::span<const std::byte> payload) {
               datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});
               Fill(headers, payload, datagram);

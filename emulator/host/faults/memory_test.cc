@@ -53,6 +53,17 @@ TEST_F(MemoryFaultsTest, TheThirdAccessAloneFailsWhereTheRuleSaysSo) {
   EXPECT_EQ(StatusOf(verb_a_), IBV_WC_LOC_PROT_ERR);
 }
 
+// A capture reads the payloads, too. These reads are none of the device.
+TEST_F(MemoryFaultsTest, ACaptureDoesNotChangeWhichAccessFails) {
+  world_.trace.keep_packets = true;
+  Connect();
+  OnServer("at = \"memory.read\", nth = 2, unmapped = true");
+  PostWrite(1, 512);
+  EXPECT_EQ(StatusOf(verb_a_), IBV_WC_SUCCESS);
+  PostWrite(2, 512);
+  EXPECT_EQ(StatusOf(verb_a_), IBV_WC_LOC_PROT_ERR);
+}
+
 TEST_F(MemoryFaultsTest, ARuleMeansItsBytesAndItsProgram) {
   const auto at = reinterpret_cast<uint64_t>(source_.data());
   OnServer("name = \"bytes\", at = \"memory\", address = " + std::to_string(at + 1024) +

@@ -83,8 +83,10 @@ std::vector<std::vector<std::string>> Addr2line(const std::string& file,
     line = line.substr(0, line.find(" (discriminator"));
     const bool has_line = !line.starts_with("??") && !line.ends_with(":?");
     if (name == "??" || IsOfLibraries(line)) continue;
-    functions.back().push_back(name + " (" +
-                               (has_line ? line : fs::path(file).filename().string()) + ")");
+    // Without debug information the name may be that of an earlier function.
+    const std::string place =
+        has_line ? line : fs::path(file).filename().string() + "+" + offsets[functions.size() - 1];
+    functions.back().push_back(name + " (" + place + ")");
   }
   return functions;
 }

@@ -1,6 +1,7 @@
 #include "tools/cli/sweep/outcome.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -165,6 +166,10 @@ tl::expected<std::vector<KnownFinding>, std::string> ReadBaseline(const std::str
   if (!file) {
     return tl::unexpected("cannot read the baseline " + path +
                           "; give --baseline a file with [[known]] tables (docs/sweep.md)");
+  }
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return tl::unexpected("the baseline " + path + " is a directory; give --baseline a file");
   }
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto parsed = ParseToml(text, path);

@@ -90,7 +90,7 @@ SweepRunner::SweepRunner(const SweepRequest& request, std::string directory)
       has_terminal_(isatty(2) == 1) {
   struct sigaction action {};
   action.sa_handler = Interrupt;
-  for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
 }
 
 tl::expected<void, std::string> SweepRunner::RunWithoutFaults() {

@@ -1,5 +1,7 @@
 #include "tools/cli/sweep/sweep.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,8 +14,10 @@
 #include <set>
 
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/unique_fd.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/duration.h"
+#include "tools/cli/sweep/left_processes.h"
 #include "tools/cli/sweep/outcome.h"
 #include "tools/cli/sweep/random_cases.h"
 #include "tools/cli/sweep/runner.h"
@@ -39,15 +43,16 @@ class SweepCommand {
     }
     if (const auto made = MakeDirectory(); !made) return Fail(kRunFailed, made.error());
     const Time began = runtime::RealNow();
+    AdoptLeftProcesses();
     if (const auto ready = runner_.RunWithoutFaults(); !ready) {
-      return Fail(kRunFailed, ready.error());
+      return Fail(runner_.is_interrupted() ? kInterrupted : kRunFailed, ready.error());
     }
-    const std::vector<Site> sites = SitesOf(runner_.dry().result.host);
+    sites_ = SitesOf(runner_.dry().result.host);
     request_.plan.has_peers =
         !request_.test.has_two_hosts && runner_.dry().result.host.with_qps.size() > 1;
-    SetSites(sites);
+    SetSites();
     if (request_.lists_sites) return ListSites();
-    if (const int status = RunCases(sites); status != 0) return status;
+    if (const int status = RunCases(); status != 0) return status;
     results_.took_s = std::chrono::duration<double>(runtime::RealNow() - began).count();
     return Finish();
   }
@@ -69,6 +74,9 @@ class SweepCommand {
       return NotADuration(request_.limit);
     }
     if (!ParseDuration(test.listen_timeout)) return NotADuration(test.listen_timeout);
+    if (!(request_.minutes > 0 && request_.minutes <= kMaxMinutes)) {
+      return "--minutes is a number above 0, and at most " + std::to_string(kMaxMinutes);
+    }
     for (const std::string& id : request_.cases) {
       const auto parsed = ParseCase(id);
       if (!parsed) {
@@ -104,6 +112,13 @@ class SweepCommand {
       return tl::unexpected("cannot make the directory " + runner_.directory() + ": " +
                             error.message());
     }
+    lock_.Reset(open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock_ || flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+      return tl::unexpected(errno == EWOULDBLOCK
+                                ? "another sweep writes to " + runner_.directory() +
+                                      "; wait for its end, or give --report another directory"
+                                : "cannot lock " + File("lock") + ": " + std::strerror(errno));
+    }
     const std::string own_head = HeadLine(Words(), request_.test.seed, request_.test.HostOptions());
     if (request_.is_resumed && fs::exists(File("results.jsonl"))) {
       std::string head;
@@ -127,9 +142,9 @@ class SweepCommand {
     return test.is_pair() ? std::vector<std::string>{test.server, test.client} : test.command;
   }
 
-  void SetSites(const std::vector<Site>& sites) {
+  void SetSites() {
     results_.stacks_are_cut = runner_.dry().result.host.stacks_are_cut;
-    for (const Site& site : sites) {
+    for (const Site& site : sites_) {
       const std::vector<fault::LikelyFault> faults = FaultsAt(site.place, request_.plan.has_peers);
       const bool is_selected = std::ranges::any_of(faults, [&](const fault::LikelyFault& each) {
         return IsSelected(request_.plan, site.place, each);
@@ -151,18 +166,18 @@ class SweepCommand {
     return std::cout.flush() ? 0 : kRunFailed;
   }
 
-  int RunCases(const std::vector<Site>& sites) {
+  int RunCases() {
     PlanOptions whole = request_.plan;
     whole.shard = 0;
     whole.shards = 1;
-    if (request_.cases.empty()) results_.omitted = OmittedOnSystem(sites, whole);
-    if (request_.cases.empty() && MakePlan(sites, whole).empty()) {
+    if (request_.cases.empty()) results_.omitted = OmittedOnSystem(sites_, whole);
+    if (request_.cases.empty() && MakePlan(sites_, whole).empty()) {
       return Fail(kRunFailed,
-                  "there is nothing to sweep: the test passed " + std::to_string(sites.size()) +
+                  "there is nothing to sweep: the test passed " + std::to_string(sites_.size()) +
                       " places, and none has a fault that --points and --faults select" +
                       (results_.omitted.empty() ? "" : "; " + results_.omitted));
     }
-    std::vector<SweepCase> plan = MakePlan(sites, request_.plan);
+    std::vector<SweepCase> plan = MakePlan(sites_, request_.plan);
     const auto add = [this](Outcome outcome) { Add(std::move(outcome)); };
     if (request_.is_random) {
       runner_.SetBudget(std::chrono::duration_cast<Duration>(
@@ -199,13 +214,28 @@ class SweepCommand {
     return bool(file);
   }
 
+  // Names the entries of the baseline that no finding needs. An entry of which a case was not run,
+  // such as one of another shard, may still be needed.
+  void SetStale() {
+    PlanOptions whole = request_.plan;
+    whole.points = whole.faults = {};
+    whole.shard = 0;
+    whole.shards = 1;
+    std::set<std::string> not_run;
+    for (const SweepCase& one : MakePlan(sites_, whole)) not_run.insert(one.Id());
+    for (const Outcome& each : results_.outcomes) not_run.erase(each.id);
+    for (const KnownFinding& entry : known_) {
+      const bool may_be_needed = std::ranges::any_of(
+          not_run, [&](const std::string& id) { return fault::MatchesPattern(entry.id, id); });
+      if (!entry.is_used && !may_be_needed) results_.stale.push_back(entry.id);
+    }
+  }
+
   int Finish() {
     results_.test = Words();
     results_.seed = request_.test.seed;
     for (Outcome& each : results_.outcomes) Compare(each, known_);
-    for (const KnownFinding& entry : known_) {
-      if (!entry.is_used) results_.stale.push_back(entry.id);
-    }
+    if (!request_.is_random) SetStale();
     bool is_whole = bool(log_) && Write(File("results.json"), ToJson(results_)) &&
                     Write(File("index.html"), ToHtml(results_));
     if (!request_.junit.empty()) is_whole &= Write(request_.junit, ToJunit(results_));
@@ -222,9 +252,11 @@ class SweepCommand {
 
   SweepRequest request_;
   SweepRunner runner_;
+  std::vector<Site> sites_;
   SweepResults results_;
   std::vector<KnownFinding> known_;
   std::ofstream log_;
+  runtime::UniqueFd lock_;  // of the report
 };
 
 }  // namespace

@@ -11,6 +11,9 @@
 
 namespace rdmaemu::cli {
 
+// The most minutes of random cases: about a year.
+inline constexpr int kMaxMinutes = 500'000;
+
 struct SweepRequest {
   SweptTest test;
   PlanOptions plan;
@@ -25,7 +28,7 @@ struct SweepRequest {
   bool is_resumed = false, is_json = false;
   bool is_random = false;
   bool lists_sites = false;  // print the sites, and run no case
-  double minutes = 1;        // of random cases
+  double minutes = 1;        // of random cases; above 0, at most kMaxMinutes
 };
 // Returns 0 without new findings, 1 with some, or a status of commands.h.
 int Sweep(const SweepRequest& request);

@@ -24,6 +24,7 @@
 #include "tools/cli/environment.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/spawn.h"
+#include "tools/cli/sweep/left_processes.h"
 #include "tools/cli/sweep/shell_words.h"
 #include "tools/cli/sweep/threads.h"
 
@@ -45,14 +46,20 @@ bool WriteFile(const std::string& path, const std::string& text) {
   return bool(file);
 }
 
+// In the environment of a run's processes: the directory of the run.
+constexpr const char* kRunVariable = "RDMAEMU_SWEEP_RUN";
+
 // Starts a program whose output is a file, and whose end follows that of this process. The
 // libraries record the sites of calls in a directory. Empty: they record nothing.
 pid_t StartInto(const std::string& output, const std::vector<std::string>& command,
-                const std::string& call_sites) {
+                const std::string& directory, const std::string& call_sites) {
   const pid_t parent = getpid(), child = fork();
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kRunFailed);
+  // A test may send a signal to its process group (kill 0).
+  setpgid(0, 0);
+  setenv(kRunVariable, directory.c_str(), 1);
   const int in = open("/dev/null", O_RDONLY);
   const int out = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (in < 0 || out < 0) _exit(kRunFailed);
@@ -239,7 +246,7 @@ tl::expected<TestRun, std::string> TestRun::Start(const SweptTest& test, const S
     words.insert(words.end(), test.command.begin(), test.command.end());
   }
   fflush(nullptr);
-  run.process_ = StartInto(run.File("output"), words, call_sites);
+  run.process_ = StartInto(run.File("output"), words, directory, call_sites);
   if (run.process_ < 0) {
     return tl::unexpected(std::string("cannot start a process: ") + std::strerror(errno));
   }
@@ -257,8 +264,11 @@ std::optional<RunResult> TestRun::Poll(Time now) {
   for (const char* const name : {"output", kHostTrace, kServerTrace}) {
     const uintmax_t bytes = fs::file_size(File(name), error);
     if (error || bytes <= kMaxFileBytes || ends_asked_ > 0) continue;
-    why_ended_ = std::string("it wrote more than ") + std::to_string(kMaxFileBytes >> 20) +
-                 " MiB: " + (name == std::string("output") ? "output" : "calls and events");
+    const std::string limit = std::to_string(kMaxFileBytes >> 20) + " MiB";
+    why_ended_ = name == std::string("output")
+                     ? "its output is larger than " + limit
+                     : "the record of its calls and events is larger than " + limit +
+                           "; sweep a run with fewer messages";
     EndPrograms(now);
     return std::nullopt;
   }
@@ -292,10 +302,10 @@ RunResult TestRun::Result(int wait_status, Time now) const {
     std::error_code error;
     fs::copy_file(File("pair.") + program, report_ + "/" + program + ".jsonl", error);
   }
+  result.processes_left = EndLeftProcesses(std::string(kRunVariable) + "=" + directory_);
   SetEnd(result, wait_status, "");
-  const bool not_run = result.end == RunResult::End::kStatus &&
-                       (result.status == kRunFailed || result.status == kNotFound ||
-                        result.status == kNotExecutable);
+  // The test itself may have the other statuses of `run`: the runs without faults found it.
+  const bool not_run = result.end == RunResult::End::kStatus && result.status == kRunFailed;
   if (ends_asked_ > 0) {
     result.end = RunResult::End::kTimeLimit;
     result.why = why_ended_.empty() ? "it did not end in time" : why_ended_;

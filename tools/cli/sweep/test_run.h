@@ -59,6 +59,7 @@ struct RunResult {
   std::string why;                  // the end as text: "exit status 3", "server: signal 11"
   HostRecords host;
   std::vector<CheckFinding> findings;
+  size_t processes_left = 0;         // that the test left running; the sweep has ended them
   std::string output;                // the last kMaxOutputBytes
   std::vector<std::string> threads;  // at the time limit: what each thread waited for
   Duration took{};

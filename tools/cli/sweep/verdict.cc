@@ -180,6 +180,12 @@ Judged Judge(const SweepCase& one, const RunResult& run, const DryRun& dry,
       leak != nullptr && !is_accepted(Verdict::kLeaked)) {
     return {Verdict::kLeaked, leak->text};
   }
+  // A program that a rule ended leaves the processes that it started.
+  const size_t left_before = one.EndsProgram() ? SIZE_MAX : dry.result.processes_left;
+  if (run.processes_left > left_before && !is_accepted(Verdict::kLeaked)) {
+    return {Verdict::kLeaked,
+            run.why + ", and it left " + std::to_string(run.processes_left) + " processes running"};
+  }
   if (run.host.fired.size() < one.faults.size()) {
     return {Verdict::kNotReached, "the fault did not happen"};
   }
