@@ -113,12 +113,12 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
   switch (job.Now()) {
     case CopyJob::kDone:
       // A program that completes its jobs counts as polling.
-      board.polled_at = now;
+      board.polled_at = board.copied_at = now;
       return JobOutcome::kCopied;
     case CopyJob::kTaken:
       return JobOutcome::kWaiting;
     case CopyJob::kOffered:
-      if (now < offer.offered_at + kOfferFor || !job.Claim(CopyJob::kFree)) {
+      if (now < EndOf(offer) || !job.Claim(CopyJob::kFree)) {
         return JobOutcome::kWaiting;
       }
       return JobOutcome::kNotCopied;
@@ -134,7 +134,11 @@ std::optional<Time> CopyJobs::DeadlineOf(JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
   const bool ended = offer.share == nullptr || offer.withdrawn;
   if (!ended && JobOf(offer).Now() != CopyJob::kOffered) return std::nullopt;
-  return offer.offered_at + kOfferFor;
+  return ended ? offer.offered_at + kOfferFor : EndOf(offer);
+}
+
+Time CopyJobs::EndOf(const JobOffer& offer) {
+  return std::max(offer.offered_at, BoardOf(*offer.share).copied_at) + kOfferFor;
 }
 
 void CopyJobs::End(JobTicket ticket) {
@@ -147,7 +151,7 @@ bool CopyJobs::IsOverdue(Time now, JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
   const bool is_offered =
       offer.share != nullptr && !offer.withdrawn && JobOf(offer).Now() == CopyJob::kOffered;
-  return is_offered && now >= offer.offered_at + kOfferFor;
+  return is_offered && now >= EndOf(offer);
 }
 
 bool CopyJobs::TakeBack(JobTicket ticket) {

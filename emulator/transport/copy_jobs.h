@@ -20,7 +20,9 @@ namespace rdmaemu::transport {
 inline constexpr uint64_t kMinJobBytes = 4096;
 // The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
-// The host makes a copy itself when no thread takes the offer within this time.
+// The host makes a copy itself when no thread takes the offer within this time, and no thread of the
+// program ended another copy within this time. (A thread takes offers of at most 1 MiB at once. The
+// next offers wait meanwhile.)
 inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
 // How often the host yields while it waits for a copy that a thread began. Afterwards the host
 // continues without that copy, because the thread has probably been stopped.
@@ -32,6 +34,7 @@ struct JobBoard final : TransportState {
   uint32_t offered = 0;  // as published in JobPage
   uint32_t polls = 0;    // the group's polls at the last check
   Time polled_at{};      // when `polls` last grew
+  Time copied_at{};      // when the host last saw that a thread had ended a copy
   bool refused = false;  // no more jobs: the kernel denies the program access, or `stopped` is set
   bool stopped = false;  // a thread of the program was stopped during a copy
 };
@@ -98,6 +101,8 @@ class CopyJobs {
                     const Pieces& from, const Pieces& to);
   JobOffer& Of(JobTicket ticket) { return offers_[ticket.number - 1]; }
   JobOutcome StateOf(Time now, JobOffer& offer);
+  // Returns when the host makes the copy of an offer that no thread has taken.
+  static Time EndOf(const JobOffer& offer);
   void Withdraw(JobOffer& offer);
   void Free(JobTicket ticket);
 

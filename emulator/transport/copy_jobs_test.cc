@@ -334,9 +334,14 @@ TEST_F(CopyJobsTest, TheHostWaitsForAThreadThatHasTakenALaterOffer) {
   ExpectSent({});
   Do(0);
   Do(1);
-  world.now += kOfferFor;
   Work();
-  ExpectSent({1, 2, 3});
+  ExpectSent({1, 2});
+  world.now += kOfferFor - Duration(1);
+  Work();
+  EXPECT_EQ(Job(2).Now(), CopyJob::kOffered) << "the thread has just ended other copies";
+  world.now += Duration(1);
+  Work();
+  ExpectSent({3});
 }
 
 TEST_F(CopyJobsTest, ACopyThatFailedIsTheHostsToTryAgain) {
