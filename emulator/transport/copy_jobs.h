@@ -20,9 +20,9 @@ namespace rdmaemu::transport {
 inline constexpr uint64_t kMinJobBytes = 4096;
 // The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
-// The host makes a copy itself when no thread takes the offer within this time, and no thread of the
-// program ended another copy within this time. (A thread takes offers of at most 1 MiB at once. The
-// next offers wait meanwhile.)
+// The host makes a copy itself when no thread takes the offer within this time, and no thread of
+// the program ended another copy within this time. (A thread takes offers of at most 1 MiB at once.
+// The next offers wait meanwhile.)
 inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
 // How often the host yields while it waits for a copy that a thread began. Afterwards the host
 // continues without that copy, because the thread has probably been stopped.

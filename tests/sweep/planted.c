@@ -1,25 +1,24 @@
 /* A small RDMA test that handles every failure, and can be told to handle one of them wrongly:
- * `planted MISTAKE [ADDRESS]`. One thread is both sides of a connection on 127.0.0.1, or on ADDRESS.
- * The sides connect, exchange one message in each direction, and disconnect. Exit status: 0, or 1
- * after a failure.
+ * `planted MISTAKE [ADDRESS]`. One thread is both sides of a connection on 127.0.0.1, or on
+ * ADDRESS. The sides connect, exchange one message in each direction, and disconnect. Exit status:
+ * 0, or 1 after a failure.
  *
- * mistake          what is wrong                                  fault that shows it         verdict
- * none             nothing
- * leak-on-reject   everything is left after REJECTED               event=REJECTED              leaked
+ * mistake          what is wrong                                  fault that shows it verdict none
+ * nothing leak-on-reject   everything is left after REJECTED               event=REJECTED leaked
  * no-ack           an unexpected event is not acknowledged        event=ADDR_ERROR            hung
  * wait-on-flush    waits again after a flushed receive            status=WR_FLUSH_ERR         hung
- * double-free      destroys the CQ twice                          create_qp fails             misused
- * ignored-wc       a failed send counts as success                status=RETRY_EXC_ERR        wrong-result
- * null-mr          uses the region that was not registered        reg_mr fails                crashed
- * ignored-post     waits although the post has failed             post_send fails             hung
- * used-id          uses the id after its destruction              event=UNREACHABLE           misused
- * false-success    exits with 0                                   event=ROUTE_ERROR           wrong-result
- * leak-cq          the CQ is left                                 create_qp fails             leaked
+ * double-free      destroys the CQ twice                          create_qp fails misused
+ * ignored-wc       a failed send counts as success                status=RETRY_EXC_ERR wrong-result
+ * null-mr          uses the region that was not registered        reg_mr fails crashed ignored-post
+ * waits although the post has failed             post_send fails             hung used-id uses the
+ * id after its destruction              event=UNREACHABLE           misused false-success    exits
+ * with 0                                   event=ROUTE_ERROR           wrong-result leak-cq the CQ
+ * is left                                 create_qp fails             leaked
  *
  * These need two faults at once:
- * pair-retry       the id of the second attempt is left           REJECTED, then resolve_addr leaked
- * pair-region      uses the region after the second failure       reg_mr, then reg_mr again   crashed
- * pair-cleanup     waits for DISCONNECTED for ever                a failed send, then
+ * pair-retry       the id of the second attempt is left           REJECTED, then resolve_addr
+ * leaked pair-region      uses the region after the second failure       reg_mr, then reg_mr again
+ * crashed pair-cleanup     waits for DISCONNECTED for ever                a failed send, then
  *                                                                 rdma_disconnect             hung
  */
 #include <arpa/inet.h>
@@ -96,10 +95,8 @@ static int prepare(struct side* side) {
   if (side->cq == NULL) return failed("ibv_create_cq");
   side->mr = register_bytes(side);
   if (side->mr == NULL) return failed("ibv_reg_mr");
-  struct ibv_qp_init_attr attributes = {.send_cq = side->cq,
-                                        .recv_cq = side->cq,
-                                        .cap = {2, 2, 1, 1, 0},
-                                        .qp_type = IBV_QPT_RC};
+  struct ibv_qp_init_attr attributes = {
+      .send_cq = side->cq, .recv_cq = side->cq, .cap = {2, 2, 1, 1, 0}, .qp_type = IBV_QPT_RC};
   if (rdma_create_qp(side->id, side->pd, &attributes) != 0) {
     if (is("double-free")) ibv_destroy_cq(side->cq);
     if (is("leak-cq")) side->cq = NULL;
@@ -135,8 +132,11 @@ static int send_to(struct side* from, struct side* to, const char* text) {
   char* const bytes = from->bytes + BYTES;
   snprintf(bytes, BYTES, "%s", text);
   struct ibv_sge sge = {(uintptr_t)bytes, BYTES, from->mr->lkey};
-  struct ibv_send_wr send = {
-      .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+  struct ibv_send_wr send = {.wr_id = 2,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED};
   struct ibv_send_wr* bad;
   if (ibv_post_send(from->id->qp, &send, &bad) != 0 && !is("ignored-post")) {
     return failed("ibv_post_send");
@@ -154,7 +154,8 @@ static int start_listening(struct side* listener) {
     listener->id = NULL;
     return failed("rdma_create_id");
   }
-  if (rdma_bind_addr(listener->id, (struct sockaddr*)&address) != 0) return failed("rdma_bind_addr");
+  if (rdma_bind_addr(listener->id, (struct sockaddr*)&address) != 0)
+    return failed("rdma_bind_addr");
   if (rdma_listen(listener->id, 1) != 0) return failed("rdma_listen");
   return 0;
 }

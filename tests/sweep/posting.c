@@ -42,8 +42,8 @@ static int connect_to_itself(void) {
                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
     return failed("RTR");
   }
-  struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
-                            .max_rd_atomic = 1};
+  struct ibv_qp_attr rts = {
+      .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
   if (ibv_modify_qp(qp, &rts,
                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
@@ -94,9 +94,9 @@ int main(int argc, char** argv) {
   int status = -1;
   struct ibv_pd* const pd = ibv_alloc_pd(device);
   cq = ibv_create_cq(device, DEPTH, NULL, NULL, 0);
-  mr = pd == NULL ? NULL
-                  : ibv_reg_mr(pd, bytes, sizeof bytes,
-                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  mr = pd == NULL
+           ? NULL
+           : ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (cq != NULL && mr != NULL) {
     struct ibv_qp_init_attr attributes = {
         .send_cq = cq, .recv_cq = cq, .cap = {DEPTH, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
