@@ -109,7 +109,7 @@ def the_hosts_share_one_virtual_time():
 def random_faults_are_on_both_hosts():
     emulated.need("rping")
     with Emulator() as emulator:
-        results, _ = sweep(emulator, "random", "--random", "--max-runs", "20", "--seed", "5",
+        results, _ = sweep(emulator, "random", "--random", "--max-runs", "40", "--seed", "5",
                            "--points", "event.*,cm.*", "--faults", "delay,duplicate,drop",
                            *RPING)
         faults = [one["case"].split(" + ") for one in results["cases"]]
