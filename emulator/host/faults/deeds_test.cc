@@ -411,6 +411,19 @@ TEST_F(FaultEndsTest, ACallWithoutAConnectionEndsThePeersOfItsProgram) {
   EXPECT_EQ(EndPrograms(), std::vector<std::string>{"client"});
 }
 
+// The client's id has a destination, but no connection yet.
+TEST_F(FaultEndsTest, AListenerWithoutAConnectionIsNoPeer) {
+  server_.Listen(RDMA_PS_TCP, "127.0.0.1", kPort, 8);
+  const uint32_t id = client_.CreateId(RDMA_PS_TCP);
+  client_.Do(RDMA_USER_CM_CMD_RESOLVE_IP,
+             rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", kPort), id, 2000});
+  client_.Event();
+  AddRule(tool_, "at = \"call.list_devices\", program = \"client\", end_program = \"peer\"");
+  ListDevicesOut out{};
+  EXPECT_EQ(client_client_.Call(CallOp::kListDevices, Nothing{}, out), 0);
+  EXPECT_TRUE(EndPrograms().empty());
+}
+
 TEST_F(FaultEndsTest, ThePeerOfAKilledProgramGetsDisconnected) {
   EXPECT_EQ(EndedBy("at = \"event.established\", nth = 1, end_program = \"self\""),
             std::vector<std::string>{"server"});
