@@ -36,16 +36,17 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
     Resume();
     return {.machine = runtime::TimeDomain::kLookAgain};
   }
-  std::optional<Time> next = timers_.NextDeadline();
-  if (limit && (!next || *limit < *next)) next = limit;
+  Earliest next;
+  next.Note(timers_.NextDeadline());
+  next.Note(limit);
   // A thread may have done work that this library did not see and that is in flight to another
   // member.
   const uint64_t ran_ns = OthersRan_ns([this](pid_t thread) { return !is_waiting_(thread); });
   const bool did_work = std::exchange(did_work_, false) || ran_ns_ != ran_ns;
   ran_ns_ = ran_ns;
   is_idle_ = true;
-  const runtime::TimeDomain::Answer answer =
-      domain_->BecomeIdle(runtime::RealNow(), {next, /*awaits_application=*/false, did_work});
+  const runtime::TimeDomain::Answer answer = domain_->BecomeIdle(
+      runtime::RealNow(), {next.deadline(), /*awaits_application=*/false, did_work});
   if (!answer.is_due) return {.machine = answer.look_again};
   Resume();
   timers_.Expire(Now());

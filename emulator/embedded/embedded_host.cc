@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "emulator/embedded/call_routing.h"
+#include "emulator/host/ended_programs.h"
 #include "emulator/runtime/host_setup.h"
 
 namespace rdmaemu::embedded {

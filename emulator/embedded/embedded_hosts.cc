@@ -19,11 +19,6 @@ std::string SeedOf(const std::string& first, uint32_t number) {
   return runtime::SeedText(*seed);
 }
 
-std::optional<Time> Earlier(const std::optional<Time>& one, const std::optional<Time>& other) {
-  if (!one || !other) return one ? one : other;
-  return std::min(*one, *other);
-}
-
 }  // namespace
 
 runtime::OrMessage<std::unique_ptr<EmbeddedHosts>> EmbeddedHosts::Open(
@@ -140,14 +135,16 @@ void EmbeddedHosts::JumpTo(Time time) {
 }
 
 std::optional<Time> EmbeddedHosts::NextDeadline() {
-  return Earlier(NextDeadlineOfHosts(),
-                 timers_ != nullptr ? timers_->NextDeadline() : std::nullopt);
+  Earliest next;
+  next.Note(NextDeadlineOfHosts());
+  if (timers_ != nullptr) next.Note(timers_->NextDeadline());
+  return next.deadline();
 }
 
 std::optional<Time> EmbeddedHosts::NextDeadlineOfHosts() {
-  std::optional<Time> next;
-  for (const auto& host : hosts_) next = Earlier(next, host->NextDeadline());
-  return next;
+  Earliest next;
+  for (const auto& host : hosts_) next.Note(host->NextDeadline());
+  return next.deadline();
 }
 
 std::optional<Time> EmbeddedHosts::NextJump() {
@@ -160,7 +157,10 @@ std::optional<Time> EmbeddedHosts::NextJump() {
 EmbeddedHosts::Pause EmbeddedHosts::GoOnInProgramTime(bool alone, std::optional<Time> limit) {
   // Time does not advance while a thread of the program runs.
   if (!alone) return {.machine = kLookAgainAtThreads};
-  const std::optional<Time> due = Earlier(NextDeadline(), limit);
+  Earliest next;
+  next.Note(NextDeadline());
+  next.Note(limit);
+  const std::optional<Time> due = next.deadline();
   if (clock_.mode() == EmbeddedClock::Mode::kManual || !due) return {.endless = true};
   JumpTo(*due);
   return {.moved = true};

@@ -216,16 +216,11 @@ ProgramTimer* ProgramTimers::OfId(timer_t id) {
 void ProgramTimers::Delete(timer_t id) { signalling_.erase(id); }
 
 std::optional<Time> ProgramTimers::NextDeadline() const {
-  std::optional<Time> next = alarm_->setting.due;
-  const auto take = [&](const auto& timers) {
-    for (const auto& [key, timer] : timers) {
-      const std::optional<Time>& due = timer->setting.due;
-      if (due && (!next || *due < *next)) next = due;
-    }
-  };
-  take(descriptors_);
-  take(signalling_);
-  return next;
+  Earliest next;
+  next.Note(alarm_->setting.due);
+  for (const auto& [key, timer] : descriptors_) next.Note(timer->setting.due);
+  for (const auto& [key, timer] : signalling_) next.Note(timer->setting.due);
+  return next.deadline();
 }
 
 void ProgramTimers::Expire(Time now) {

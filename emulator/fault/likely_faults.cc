@@ -137,7 +137,6 @@ bool MatchesPattern(std::string_view pattern, std::string_view text) {
 }
 
 std::vector<LikelyFault> LikelyFaultsAt(std::string_view place) {
-  place.remove_prefix(place.find('/') + 1);  // find returns npos, which is -1, without a host
   std::vector<LikelyFault> faults;
   for (const Row& row : kRows) {
     if (MatchesPattern(row.places, place)) {

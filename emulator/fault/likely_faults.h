@@ -14,8 +14,7 @@ struct LikelyFault {
 };
 
 // Returns the faults at a place such as "call.reg_mr" or "event.established", in the order in which
-// a sweep tries them. The place may begin with a host: "client/call.reg_mr" has the same faults.
-// Errnos are those of the call's man page.
+// a sweep tries them. Errnos are those of the call's man page.
 std::vector<LikelyFault> LikelyFaultsAt(std::string_view place);
 
 // Returns the faults at a place that end the program at the other end of a connection. They need a

@@ -111,11 +111,9 @@ void Rules::FirstFired(const std::string& name, Time now) {
 
 std::optional<Time> Rules::NextTime() const {
   if (!Watches(Point::kTime)) return std::nullopt;
-  std::optional<Time> next;
-  for (const RuleState& state : rules_) {
-    if (state.due && (!next || *state.due < *next)) next = state.due;
-  }
-  return next;
+  Earliest next;
+  for (const RuleState& state : rules_) next.Note(state.due);
+  return next.deadline();
 }
 
 std::optional<Rules::TimeDecision> Rules::DecideTime(Time now) {

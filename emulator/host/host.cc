@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <deque>
 #include <limits>
 
 #include "emulator/base/nothing_queued.h"
@@ -18,6 +17,7 @@
 #include "emulator/host/connection_ends.h"
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
+#include "emulator/host/ended_programs.h"
 #include "emulator/host/fabric.h"
 #include "emulator/host/faults/control.h"
 #include "emulator/host/faults/deeds.h"
@@ -44,13 +44,6 @@ std::string BoundedText(const char* text, size_t bytes) {
 }
 
 }  // namespace
-
-std::optional<std::string> WhyNotEmbedded(const fault::Rule& rule) {
-  const auto* const deed = std::get_if<fault::Deed>(&rule.action);
-  if (deed == nullptr || !std::holds_alternative<fault::EndProgram>(*deed)) return std::nullopt;
-  return "rule \"" + rule.name + "\": an embedded host has no " + fault::ActionText(rule.action) +
-         ", because it is a part of its program; use `rdmaemu run`, or crash = true";
-}
 
 class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
  public:
@@ -295,12 +288,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   bool stop_requested() const { return stop_requested_; }
   bool crashed() const { return crashed_; }
 
-  std::optional<ProcessId> TakeEnding() {
-    if (ending_.empty()) return std::nullopt;
-    const ProcessId next = ending_.front();
-    ending_.pop_front();
-    return next;
-  }
+  std::optional<ProcessId> TakeEnding() { return ended_programs_.Take(); }
 
   std::string StatusJson() const {
     return rdmaemu::StatusJson({config_, devices_, processes_, verbs_, cm_, engine_.counters(),
@@ -405,17 +393,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     deeds_.Do(now, deed);
   }
 
-  void Do(Time now, const EndProgramDeed& deed) {
-    for (const ProcessId process : deed.processes) {
-      if (std::ranges::find(ending_, process) == ending_.end()) ending_.push_back(process);
-    }
-    if (!deed.processes.empty() || !trace_.wants_records()) return;
-    const std::string what = fault::ActionText(fault::Action(fault::Deed(deed.what)));
-    trace::Record record{now, ProcessId::kNone, "fault.failed", deed.rule, what, {}};
-    record.fields.push_back({"errno", int64_t{ESRCH}});
-    record.fields.push_back({"reason", "there is no such program on this host"});
-    trace_.Write(record);
-  }
+  void Do(Time now, const EndProgramDeed& deed) { ended_programs_.Do(now, deed); }
 
   // The caller has checked the process and the header.
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {
@@ -653,7 +631,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   bool stop_requested_ = false;
   bool crashed_ = false;
   HostPause pause_;
-  std::deque<ProcessId> ending_;
+  EndedPrograms ended_programs_{trace_};
 };
 
 Host::Host(HostConfig config, Environment environment)

@@ -83,9 +83,6 @@ struct ProcessInfo {
   std::string program;
 };
 
-// Returns why a host with ends_programs = false refuses the rule. Empty: it accepts the rule.
-std::optional<std::string> WhyNotEmbedded(const fault::Rule& rule);
-
 class Host {
  public:
   struct Environment {

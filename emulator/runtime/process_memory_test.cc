@@ -1,8 +1,6 @@
 #include "emulator/runtime/process_memory.h"
 
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -11,6 +9,8 @@
 
 #include <cstring>
 #include <string>
+
+#include "tests/support/refuse_calls.h"
 
 namespace rdmaemu::runtime {
 namespace {
@@ -184,20 +184,6 @@ TEST_F(ProcessMemoryTest, ReachableAsksForEveryPageAndForItsRights) {
   munmap(memory, 3 * page);
 }
 
-// A process cannot remove its filters, so each test with a filter runs in its own process.
-void RefuseCalls(std::initializer_list<int> calls) {
-  std::vector<sock_filter> program = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const int call : calls) {
-    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1));
-    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-  }
-  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog filter = {static_cast<unsigned short>(program.size()), program.data()};
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
-}
-
 // SO_PEERCRED gives such a process the pid 0.
 TEST_F(ProcessMemoryTest, AProgramOfAnotherPidNamespaceIsOutOfReachAndToldOfOnce) {
   memory_.AddProcess(kFirst, 0);
@@ -216,7 +202,7 @@ class ProcessMemoryInSandboxTest : public ProcessMemoryTest {
   void InSandbox(std::initializer_list<int> refused, Body&& body) {
     const pid_t child = fork();
     if (child == 0) {
-      RefuseCalls(refused);
+      rdmaemu::testing::RefuseCalls(refused, EPERM);
       body();
       _exit(HasFailure() ? 1 : 0);
     }

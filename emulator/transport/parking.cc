@@ -141,17 +141,16 @@ bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
 }
 
 std::optional<Time> Parking::NextDeadline() const {
-  std::optional<Time> next;
+  Earliest next;
   for (const Handle handle : waiting_) {
     const QpContext* context = core_.Find(handle);
     if (context == nullptr) continue;
     for (const ParkedStream& stream : context->parked) {
       if (stream.trains.empty() || !stream.trains[0].ticket) continue;
-      const std::optional<Time> at = core_.payloads.DeadlineOf(stream.trains[0].ticket);
-      if (at && (!next || *at < *next)) next = at;
+      next.Note(core_.payloads.DeadlineOf(stream.trains[0].ticket));
     }
   }
-  return next;
+  return next.deadline();
 }
 
 void Parking::Drop(QpContext& context) {

@@ -2,18 +2,15 @@
 #include "shim/verbs/program_memory.h"
 
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <initializer_list>
 #include <string>
-#include <vector>
+
+#include "tests/support/refuse_calls.h"
 
 namespace rdmaemu::shim {
 namespace {
@@ -36,20 +33,6 @@ class ProgramMemoryTest : public ::testing::Test {
   char buffer[256] = {};
 };
 
-// Makes the kernel refuse these system calls for the rest of the process, with an errno.
-bool RefuseCalls(std::initializer_list<int> calls, uint32_t error) {
-  std::vector<sock_filter> filter = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const int call : calls) {
-    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1));
-    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error));
-  }
-  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 using RefusedProbes = ProgramMemoryTest;
 
 // A seccomp filter that refuses a probe says nothing about the memory.
@@ -60,7 +43,7 @@ TEST_F(RefusedProbes, MemoryIsWrittenAndReadAllTheSame) {
           std::initializer_list<int>{SYS_getcpu, SYS_getrandom, SYS_rt_sigprocmask}}) {
       EXPECT_EXIT(
           {
-            const bool is_refused = RefuseCalls(calls, error);
+            const bool is_refused = testing::RefuseCalls(calls, error);
             const bool moved = memory.Write(At(kPage - 10), "abcdefghijklmnopqrst", 20) &&
                                memory.Write(At(0), "x", 1) && memory.Read(buffer, At(0), 2);
             _exit(is_refused && moved && memcmp(pages + kPage - 10, "abcdefghij", 10) == 0 &&
@@ -76,7 +59,8 @@ TEST_F(RefusedProbes, MemoryIsWrittenAndReadAllTheSame) {
 TEST_F(RefusedProbes, AHoleIsNotWrittenWhenOneProbeIsLeft) {
   ASSERT_EQ(munmap(pages + kPage, kPage), 0);
   EXPECT_EXIT(
-      _exit(RefuseCalls({SYS_getcpu}, EPERM) && !memory.Write(At(kPage), buffer, 8) ? 0 : 1),
+      _exit(testing::RefuseCalls({SYS_getcpu}, EPERM) && !memory.Write(At(kPage), buffer, 8) ? 0
+                                                                                             : 1),
       ::testing::ExitedWithCode(0), "");
 }
 

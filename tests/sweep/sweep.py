@@ -16,6 +16,10 @@ import emulated  # noqa: E402
 from emulated import Emulator, Failure  # noqa: E402
 
 PLANTED = os.path.join(HERE, "planted")
+# A pair, at one kind of event.
+RPING_PAIR = ["--server", "rping -s -C 1 -a 127.0.0.1", "--client", "rping -c -C 1 -a 127.0.0.1",
+              "--limit", "20s"]
+RPING_EVENTS = [*RPING_PAIR, "--points", "event.connect_response", "--faults", "event=*"]
 POSTING = os.path.join(HERE, "posting")
 PLANTED_PAIR = os.path.join(HERE, "planted_pair")
 
@@ -395,15 +399,11 @@ def a_failing_test_is_not_swept():
 def a_server_and_its_client():
     emulated.need("rping")
     with Emulator() as emulator:
-        results, report = sweep(
-            emulator, "pair", "--server", "rping -s -C 1 -a 127.0.0.1", "--client",
-            "rping -c -C 1 -a 127.0.0.1", "--points", "event.connect_response", "--faults",
-            "event=*", "--limit", "20s")
+        results, _ = sweep(emulator, "pair", *RPING_EVENTS)
         check(len(results["cases"]) == 3, "%s" % results["cases"])
         check(all(case["verdict"] != "not-run" for case in results["cases"]), "%s" % results)
         case = results["cases"][0]["case"]
-        one, _ = sweep(emulator, "one", "--case", case, "--server", "rping -s -C 1 -a 127.0.0.1",
-                       "--client", "rping -c -C 1 -a 127.0.0.1", "--limit", "20s")
+        one, _ = sweep(emulator, "one", "--case", case, *RPING_PAIR)
         check([each["case"] for each in one["cases"]] == [case], "%s" % one["cases"])
 
 

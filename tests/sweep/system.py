@@ -14,7 +14,7 @@ sys.path.insert(0, HERE)
 import emulated  # noqa: E402
 import sweep as on_emulator  # noqa: E402
 from emulated import RDMAEMU, Emulator  # noqa: E402
-from sweep import PLANTED, check, findings  # noqa: E402
+from sweep import PLANTED, RPING_EVENTS, check, findings  # noqa: E402
 
 LIBRARIES = ":".join(os.path.abspath(path) for path in ("shim/verbs", "shim/rdmacm"))
 LIMIT_S = 200  # of one sweep, on a busy machine
@@ -125,10 +125,7 @@ def two_faults_are_found_and_reduced():
 def a_server_and_its_client():
     emulated.need("rping")
     with Emulator() as emulator:
-        results, report = sweep(
-            emulator, "pair", "--server", "rping -s -C 1 -a 127.0.0.1", "--client",
-            "rping -c -C 1 -a 127.0.0.1", "--points", "event.connect_response", "--faults",
-            "event=*", "--limit", "20s")
+        results, report = sweep(emulator, "pair", *RPING_EVENTS)
         check(len(results["cases"]) == 3, "%s" % results["cases"])
         check(all(case["verdict"] not in ("not-run", "not-reached") for case in results["cases"]),
               "%s" % results)

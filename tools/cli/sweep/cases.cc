@@ -40,6 +40,7 @@ std::optional<SweepFaultAt> ParseFaultAt(std::string_view text) {
 }  // namespace
 
 std::vector<fault::LikelyFault> FaultsAt(std::string_view place, bool has_peers) {
+  place = WithoutHost(place);
   std::vector<fault::LikelyFault> faults = fault::LikelyFaultsAt(place);
   if (!has_peers) return faults;
   for (fault::LikelyFault& fault : fault::PeerFaultsAt(place)) faults.push_back(std::move(fault));

@@ -46,7 +46,8 @@ struct PlanOptions {
   uint64_t shard = 0, shards = 1;        // the cases shard, shard + shards, ...
   bool is_on_system = false;             // only faults that --backend system has
 };
-// Returns the faults at a place. With `has_peers`, the crash of a peer is among them.
+// Returns the faults at a place, which may begin with a host. With `has_peers`, the crash of a peer
+// is among them.
 std::vector<fault::LikelyFault> FaultsAt(std::string_view place, bool has_peers);
 // Returns why --backend system does not have a fault, and what to use instead. Returns nothing if
 // the backend has the fault.

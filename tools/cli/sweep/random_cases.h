@@ -40,7 +40,7 @@ class RandomCases {
   void Run(const SweepRunner::Done& done);
 
  private:
-  // What is kept of a run.
+  // A run that was started, and its result.
   struct Known {
     bool is_running = true;
     bool is_counted = false;  // by a committed draw
