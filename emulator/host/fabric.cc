@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "emulator/transport/packets_of.h"
+#include "emulator/transport/train_form.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu {
@@ -31,11 +33,24 @@ size_t Fabric::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   const size_t count = network_.AllocateRun(flow, traffic_class, bytes, rooms);
   if (count == 0) counters_.dropped_network_full++;
   pending_flow_ = flow;
+  pending_form_ = {};
   pending_.assign(rooms.begin(), rooms.begin() + static_cast<ptrdiff_t>(count));
   return count;
 }
 
+std::span<std::byte> Fabric::AllocateForm(const transport::Train& train) {
+  if (!sends_forms_ || captures()) return {};
+  const std::span<std::byte> form = network_.AllocateForm(
+      transport::FlowOf(train), train.traffic_class, transport::FormBytes(train));
+  pending_.clear();
+  if (!form.empty()) pending_form_ = {train.packets, transport::DatagramBytesOf(train)};
+  return form;
+}
+
 void Fabric::Commit(Time now) {
+  counters_.datagrams_sent += pending_form_.packets;
+  counters_.bytes_sent += pending_form_.bytes;
+  pending_form_ = {};
   for (const std::span<std::byte> datagram : pending_) {
     wire::SealPacket(pending_flow_, datagram);
     counters_.datagrams_sent++;
@@ -111,6 +126,20 @@ std::optional<wire::Packet> Fabric::CheckReceived(Time now, const wire::UdpFlow&
   if (packet) return *packet;
   counters_.dropped_unparsed.at(static_cast<size_t>(packet.error()))++;
   return std::nullopt;
+}
+
+void Fabric::CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form,
+                               std::vector<wire::Packet>& packets) {
+  transport::Train& train = parsed_;
+  if (!transport::ParseForm(flow, form, train)) {
+    counters_.datagrams_received++;
+    counters_.bytes_received += form.size();
+    counters_.dropped_unparsed.at(static_cast<size_t>(wire::ParseError::kBadLength))++;
+    return;
+  }
+  counters_.datagrams_received += train.packets;
+  counters_.bytes_received += transport::DatagramBytesOf(train);
+  transport::AppendPackets(train, packets);
 }
 
 }  // namespace rdmaemu

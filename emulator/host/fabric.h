@@ -14,6 +14,7 @@
 #include "emulator/host/host.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/engine.h"
+#include "emulator/transport/train.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu {
@@ -33,12 +34,15 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   // full GSI receive queue.
   static constexpr size_t kMaxLocalMessages = 65536;
 
-  Fabric(Network& network, trace::Sink& trace) : network_(network), trace_(trace) {}
+  // `sends_forms`: AllocateForm may return buffers.
+  Fabric(Network& network, trace::Sink& trace, bool sends_forms)
+      : network_(network), trace_(trace), sends_forms_(sends_forms) {}
 
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                 size_t bytes) override;
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
+  std::span<std::byte> AllocateForm(const transport::Train& train) override;
   void Commit(Time now) override;
 
   // Act as Network::JoinGroup and LeaveGroup.
@@ -72,6 +76,12 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   // datagram that a device drops, because its ICRC is wrong or it is no RoCE v2 packet.
   std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
                                             std::span<const std::byte> udp_payload);
+  // Counts the packets of a train that another host sent as a form, and appends them to `packets`.
+  // Counts a form that is impossible as a datagram that cannot be parsed.
+  void CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form,
+                         std::vector<wire::Packet>& packets);
+  // Returns true when captures need the datagrams of each packet.
+  bool captures() const { return trace_.wants_packets(); }
   bool HasLocal() const { return !local_.empty(); }
 
   FabricCounters& counters() { return counters_; }
@@ -90,6 +100,13 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   std::deque<LocalMessage> local_;
   wire::UdpFlow pending_flow_{};
   std::vector<std::span<std::byte>> pending_;  // rooms that Commit seals and sends
+  struct PendingForm {
+    uint32_t packets = 0;  // 0: none
+    uint64_t bytes = 0;    // of the packets as datagrams
+  };
+  const bool sends_forms_;
+  PendingForm pending_form_;
+  transport::Train parsed_;  // a member, because it is large
   uint32_t gsi_psn_ = 0;
 };
 

@@ -33,6 +33,7 @@
 #include "emulator/host/status.h"
 #include "emulator/host/verbs_calls.h"
 #include "emulator/transport/engine.h"
+#include "emulator/transport/train_form.h"
 #include "emulator/verbs/verbs.h"
 #include "emulator/wire/packet.h"
 
@@ -52,7 +53,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         trace_(environment.trace),
         random_(config_.seed),
         faults_(config_.seed, config_.name, environment.trace),
-        fabric_(environment.network, environment.trace),
+        fabric_(environment.network, environment.trace, config_.payload_shortcuts),
         memory_(environment.memory, faults_, verbs_, processes_),
         verbs_({environment.shared_memory, environment.counters, memory_, random_,
                 environment.trace, config_.ids, config_.payload_shortcuts}),
@@ -193,15 +194,21 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   void Receive(Time now, const wire::UdpFlow& from,
-               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by) {
+               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by,
+               WireForm form = WireForm::kDatagrams) {
     // A rule may remove the address while the host receives its packets. The network then closes
     // the port, which may own `from` and `by`.
     const wire::UdpFlow flow = from;
     const std::optional<NetAddress> at = by == nullptr ? std::nullopt : std::optional(*by);
     for (size_t taken = 0; taken < udp_payloads.size();) {
       const auto rest = udp_payloads.subspan(taken);
-      if (StandsStill()) return Keep(flow, rest, at ? &*at : nullptr);
-      taken += ReceiveSome(now, flow, rest, at ? &*at : nullptr);
+      const NetAddress* const own = at ? &*at : nullptr;
+      if (form == WireForm::kTrains) {
+        taken += ReceiveTrains(now, flow, rest, own);
+        continue;
+      }
+      if (StandsStill()) return Keep(flow, rest, own);
+      taken += ReceiveSome(now, flow, rest, own);
     }
   }
 
@@ -369,6 +376,41 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     received_.clear();
     DoDeeds(now);
     return taken;
+  }
+  // Receives forms of trains as ReceiveSome receives datagrams. Returns how many forms it received.
+  size_t ReceiveTrains(Time now, const wire::UdpFlow& flow,
+                       std::span<const std::span<const std::byte>> forms, const NetAddress* at) {
+    faults_.SetNow(now);
+    const transport::DoorFlags& flags = faults_.flags();
+    if (StandsStill() || flags.packets || flags.completions || fabric_.captures()) {
+      ReceiveAsDatagrams(now, flow, forms.front(), at);
+      return 1;
+    }
+    received_.clear();
+    size_t taken = 0;
+    while (taken < forms.size() && received_.size() < kMaxPacketsOfTrains) {
+      fabric_.CheckReceivedForm(flow, forms[taken++], received_);
+    }
+    if (!verbs_.IsLocal(flow.destination)) {
+      fabric_.counters().dropped_not_ours += received_.size();
+    } else if (!verbs_.Carries(flow.destination)) {
+      fabric_.counters().dropped_no_link += received_.size();
+    } else {
+      engine_.Receive(now, flow, received_, at);
+    }
+    received_.clear();
+    DoDeeds(now);
+    return taken;
+  }
+  void ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                          const NetAddress* at) {
+    transport::Train train;
+    if (!transport::ParseForm(flow, form, train)) {
+      return fabric_.CheckReceivedForm(flow, form, received_);  // counts it
+    }
+    transport::ForEachDatagram(train, [&](std::span<const std::byte> datagram) {
+      Receive(now, flow, {&datagram, 1}, at);
+    });
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
@@ -603,6 +645,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   static constexpr int kMaxDeedsAtOnce = 64;
+  // Trains become packets until there are this many. The engine then handles these.
+  static constexpr size_t kMaxPacketsOfTrains = 64;
   static constexpr int kMaxInterruptions = 65536;  // deeds that interrupt one SendPosted
   static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
 
@@ -647,8 +691,9 @@ Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message
 void Host::AbandonCalls(ProcessId process) { impl_->AbandonCalls(process); }
 std::optional<LateReply> Host::TakeLateReply() { return impl_->TakeLateReply(); }
 void Host::Receive(Time now, const wire::UdpFlow& flow,
-                   std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at) {
-  impl_->Receive(now, flow, udp_payloads, at);
+                   std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at,
+                   WireForm form) {
+  impl_->Receive(now, flow, udp_payloads, at, form);
 }
 void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) {
   impl_->Refused(now, local, remote);

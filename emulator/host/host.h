@@ -47,6 +47,10 @@ struct HostConfig {
 };
 
 // Sends a host's UDP payloads, which are sealed and complete.
+// What a host receives: UDP payloads with ICRC, or forms of trains (transport/train_form.h), which
+// have no ICRC. Only a network between hosts that share memory has forms.
+enum class WireForm : uint8_t { kDatagrams, kTrains };
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -60,7 +64,13 @@ class Network {
     rooms[0] = Allocate(flow, traffic_class, bytes[0]);
     return rooms[0].empty() ? 0 : 1;
   }
-  // Sends the payloads of the last Allocate or AllocateRun.
+  // Returns a buffer for `bytes` of one train's form (transport/train_form.h). Returns an empty
+  // span if the destination takes datagrams only.
+  virtual std::span<std::byte> AllocateForm(const wire::UdpFlow&, uint8_t /*traffic_class*/,
+                                            size_t /*bytes*/) {
+    return {};
+  }
+  // Sends what the last Allocate, AllocateRun or AllocateForm returned.
   virtual void Commit() = 0;
   // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network
   // passes the group's packets from that link to Host::Receive, with that address. The host never
@@ -114,9 +124,11 @@ class Host {
   // that of separate calls (Engine::Receive). `at` is the own address at which packets of a
   // multicast group arrived. nullptr: any address. A rule may close that address (Network::Close)
   // before Receive returns. The payloads must therefore outlive the port. `flow` and `at` need not.
+  // With kTrains each of `udp_payloads` is a form of a train. The effect equals that of its
+  // packets.
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads,
-               const NetAddress* at = nullptr);
+               const NetAddress* at = nullptr, WireForm form = WireForm::kDatagrams);
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload,
                const NetAddress* at = nullptr) {
     Receive(now, flow, {&udp_payload, 1}, at);

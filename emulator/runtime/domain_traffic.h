@@ -1,4 +1,5 @@
-// Wraps a host's network and counts its unicast datagrams for a shared time (time_domain.h).
+// Wraps a host's network and counts its unicast datagrams and
+// forms of trains for a shared time (time_domain.h).
 #pragma once
 
 #include "emulator/host/host.h"
@@ -22,6 +23,12 @@ class DomainTraffic final : public Network {
     const size_t count = network_.AllocateRun(flow, traffic_class, bytes, rooms);
     Allocated(flow, count);
     return count;
+  }
+  std::span<std::byte> AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                    size_t bytes) override {
+    const std::span<std::byte> room = network_.AllocateForm(flow, traffic_class, bytes);
+    Allocated(flow, room.empty() ? 0 : 1);
+    return room;
   }
   void Commit() override {
     domain_.NoteSent(destination_, allocated_);

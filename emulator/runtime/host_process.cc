@@ -345,13 +345,13 @@ void HostProcess::TraceCannotEnd(ProcessId process, int error) {
 
 UdpNetwork::Handler HostProcess::ReceiveHandler(Time now) {
   return
-      [this, now](const wire::UdpFlow& flow,
+      [this, now](const wire::UdpFlow& flow, WireForm form,
                   std::span<const std::span<const std::byte>> udp_payloads, const NetAddress& at) {
         if (domain_ != nullptr && !flow.destination.IsMulticast()) {
           domain_->NoteReceived(flow.source, udp_payloads.size());
         }
         HearEnds(now);
-        host_->Receive(now, flow, udp_payloads, &at);
+        host_->Receive(now, flow, udp_payloads, &at, form);
         EndPrograms(now);
       };
 }

@@ -41,13 +41,16 @@ std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& posit
       position += skipped;
       continue;
     }
-    if (entry.bytes > kMaxRingDatagram) break;
+    if (entry.form > static_cast<uint8_t>(WireForm::kTrains)) break;
+    const WireForm form{entry.form};
+    if (entry.bytes > MaxEntryBytes(form)) break;
     const size_t bytes = EntryBytes(entry.bytes);
     if (bytes > left || bytes > BytesToEnd(position)) break;
     RingDatagram datagram;
     std::copy(std::begin(entry.source), std::end(entry.source), datagram.flow.source.bytes.begin());
     datagram.flow.source_port = entry.source_port;
     datagram.traffic_class = entry.traffic_class;
+    datagram.form = form;
     datagram.bytes = memory.At(position, bytes).subspan(sizeof entry, entry.bytes);
     position += bytes;
     return datagram;
@@ -93,12 +96,12 @@ RingWriter::~RingWriter() {
   if (memory_) memory_->is_ended.store(1, std::memory_order_release);
 }
 
-size_t RingWriter::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+size_t RingWriter::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                                std::span<const size_t> bytes,
                                std::span<std::span<std::byte>> rooms) {
   allocated_ = written_;
   for (size_t i = 0; i < bytes.size(); i++) {
-    const auto room = Allocate(flow, traffic_class, bytes[i]);
+    const auto room = Allocate(flow, traffic_class, form, bytes[i]);
     if (!room) return i;
     rooms[i] = *room;
   }
@@ -106,8 +109,9 @@ size_t RingWriter::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
 }
 
 std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& flow,
-                                                         uint8_t traffic_class, size_t bytes) {
-  if (bytes == 0 || bytes > kMaxRingDatagram) return std::nullopt;
+                                                         uint8_t traffic_class, WireForm form,
+                                                         size_t bytes) {
+  if (bytes == 0 || bytes > MaxEntryBytes(form)) return std::nullopt;
   const size_t needed = EntryBytes(bytes);
   const size_t to_end = BytesToEnd(allocated_);
   const size_t skipped = to_end < needed ? to_end : 0;
@@ -122,6 +126,7 @@ std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& fl
   entry.bytes = static_cast<uint32_t>(bytes);
   entry.source_port = flow.source_port;
   entry.traffic_class = traffic_class;
+  entry.form = static_cast<uint8_t>(form);
   std::ranges::copy(flow.source.bytes, entry.source);
   const std::span<std::byte> room = memory_.At(allocated_, needed);
   std::memcpy(room.data(), &entry, sizeof entry);

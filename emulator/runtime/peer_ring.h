@@ -1,6 +1,7 @@
-// A ring of datagrams in shared memory: from one host to one port of another host of the same user
-// on the same machine. One process writes and one process reads. The ring replaces the socket
-// between the two hosts. Its datagrams have the bytes of the UDP payloads.
+// A ring in shared memory: from one host to one port of another host of the same user on the same
+// machine. One process writes and one process reads. The ring replaces the socket between the two
+// hosts. Its entries are UDP payloads, or forms of trains (transport/train_form.h), which replace
+// the payloads of several packets.
 //
 // Any process of the same user can write the memory. Both sides therefore check every number that
 // they read from it. After an impossible number, the reader ends the ring, and the writer gets no
@@ -15,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/host/host.h"
 #include "emulator/runtime/unique_fd.h"
+#include "emulator/transport/train_form.h"
 #include "emulator/wire/icrc.h"
 
 namespace rdmaemu::runtime {
@@ -30,13 +33,13 @@ struct RingHeader {
   alignas(64) std::atomic<uint32_t> is_ended;  // the writer writes no more
 };
 
-// Precedes each datagram. `bytes` is kRingSkip where the rest of the memory is too short for the
-// next datagram.
+// Precedes each datagram or form. `bytes` is kRingSkip where the rest of the memory is too short
+// for the next entry.
 struct RingEntry {
   uint32_t bytes;
   uint16_t source_port;
   uint8_t traffic_class;
-  uint8_t reserved;
+  uint8_t form;  // WireForm
   uint8_t source[16];
 };
 
@@ -46,6 +49,11 @@ inline constexpr size_t kRingAlignment = 64;
 inline constexpr uint32_t kRingSkip = UINT32_MAX;
 // The largest UDP payload.
 inline constexpr size_t kMaxRingDatagram = 65507;
+static_assert(transport::kMaxFormBytes < kRingBytes / 4);
+// Returns the largest entry of a form in bytes.
+constexpr size_t MaxEntryBytes(WireForm form) {
+  return form == WireForm::kTrains ? transport::kMaxFormBytes : kMaxRingDatagram;
+}
 
 // A mapped ring. The memory is sealed against shrinking, so that an access cannot fault.
 class RingMapping {
@@ -72,10 +80,11 @@ class RingMapping {
   RingHeader* header_ = nullptr;
 };
 
-// A datagram in a ring, as both sides read it.
+// A datagram or the form of a train in a ring, as both sides read it.
 struct RingDatagram {
   wire::UdpFlow flow;  // without the destination
   uint8_t traffic_class = 0;
+  WireForm form = WireForm::kDatagrams;
   std::span<const std::byte> bytes;
 };
 
@@ -90,11 +99,11 @@ class RingWriter {
   explicit operator bool() const { return bool{memory_}; }
   int fd() const { return fd_.get(); }
 
-  // Allocates rooms for consecutive datagrams of one flow. Returns how many datagrams got one. An
+  // Allocates rooms for consecutive datagrams or forms of one flow. Returns how many got one. An
   // allocation without a Commit is discarded.
-  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
-  // Shows the allocated datagrams to the reader.
+  // Shows what was allocated to the reader.
   void Commit();
   // Returns true if the reader has released all datagrams.
   bool empty() const { return released() == written_; }
@@ -105,7 +114,7 @@ class RingWriter {
 
  private:
   std::optional<std::span<std::byte>> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
-                                               size_t bytes);
+                                               WireForm form, size_t bytes);
 
   UniqueFd fd_;
   RingMapping memory_;

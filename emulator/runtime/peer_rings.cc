@@ -59,7 +59,7 @@ std::unique_ptr<PeerRing> PeerRing::Offer(std::shared_ptr<QueueMapping> page) {
 // The reader frees the slot when it has read the rest.
 PeerRing::~PeerRing() = default;
 
-size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                              std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
                              bool may_overflow) {
   while (overflow_.size() > overflow_committed_) {  // allocated, and never committed
@@ -69,19 +69,19 @@ size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   if (!overflow_.empty()) Flush();
   size_t count = 0;
   is_allocated_in_ring_ = overflow_.empty();
-  if (is_allocated_in_ring_) count = writer_.AllocateRun(flow, traffic_class, bytes, rooms);
-  if (count == 0 && may_overflow) count = Overflow(flow, traffic_class, bytes, rooms);
+  if (is_allocated_in_ring_) count = writer_.AllocateRun(flow, traffic_class, form, bytes, rooms);
+  if (count == 0 && may_overflow) count = Overflow(flow, traffic_class, form, bytes, rooms);
   allocated_bytes_ = 0;
   for (size_t i = 0; i < count; i++) allocated_bytes_ += bytes[i];
   return count;
 }
 
-size_t PeerRing::Overflow(const wire::UdpFlow& flow, uint8_t traffic_class,
+size_t PeerRing::Overflow(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                           std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
   is_allocated_in_ring_ = false;
   for (size_t i = 0; i < bytes.size(); i++) {
-    if (overflow_bytes_ + bytes[i] > kMaxOverflowBytes || bytes[i] > kMaxRingDatagram) return i;
-    overflow_.push_back({flow, traffic_class, std::vector<std::byte>(bytes[i])});
+    if (overflow_bytes_ + bytes[i] > kMaxOverflowBytes || bytes[i] > MaxEntryBytes(form)) return i;
+    overflow_.push_back({flow, traffic_class, form, std::vector<std::byte>(bytes[i])});
     overflow_bytes_ += bytes[i];
     rooms[i] = overflow_.back().bytes;
   }
@@ -103,7 +103,10 @@ void PeerRing::Flush() {
     const Waiting& next = overflow_.front();
     const size_t bytes = next.bytes.size();
     std::span<std::byte> room;
-    if (writer_.AllocateRun(next.flow, next.traffic_class, {&bytes, 1}, {&room, 1}) == 0) break;
+    if (writer_.AllocateRun(next.flow, next.traffic_class, next.form, {&bytes, 1}, {&room, 1}) ==
+        0) {
+      break;
+    }
     std::ranges::copy(next.bytes, room.begin());
     writer_.Commit();
     unannounced_bytes_ += bytes;
@@ -147,7 +150,7 @@ void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) 
   for (const RingDatagram& datagram : writer_.Unread()) send(datagram);
   for (size_t i = 0; i < overflow_committed_; i++) {
     const Waiting& waiting = overflow_[i];
-    send({waiting.flow, waiting.traffic_class, waiting.bytes});
+    send({waiting.flow, waiting.traffic_class, waiting.form, waiting.bytes});
   }
 }
 
@@ -320,8 +323,9 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   wire::UdpFlow flow{};
   flow.destination = at;
   flow.destination_port = wire::kRoceUdpPort;
+  WireForm form = WireForm::kDatagrams;
   const auto hand_over = [&] {
-    if (!payloads.empty() && !ring.is_closed) handler(flow, payloads, at);
+    if (!payloads.empty() && !ring.is_closed) handler(flow, form, payloads, at);
     payloads.clear();
   };
   ring.in_use = true;
@@ -330,8 +334,10 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   for (; count < kMaxAtOnce && !ring.is_closed; count++) {
     const std::optional<RingDatagram> next = ring.reader.Next();
     if (!next) break;
-    if (next->flow.source != flow.source || next->flow.source_port != flow.source_port) {
+    if (next->flow.source != flow.source || next->flow.source_port != flow.source_port ||
+        next->form != form) {
       hand_over();
+      form = next->form;
       flow.source = next->flow.source;
       flow.source_port = next->flow.source_port;
     }

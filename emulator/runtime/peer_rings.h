@@ -35,7 +35,7 @@ class PeerRing {
 
   // Act as those of UdpPort. AllocateRun returns 0 if the ring is full. With `may_overflow` it then
   // allocates ordinary memory, and Flush moves the datagrams to the ring.
-  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
+  size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
                      bool may_overflow);
   void Commit();
@@ -63,13 +63,14 @@ class PeerRing {
   struct Waiting {
     wire::UdpFlow flow;
     uint8_t traffic_class;
+    WireForm form;
     std::vector<std::byte> bytes;
   };
   PeerRing(std::shared_ptr<QueueMapping> page, RingWriter writer, UniqueFd wake)
       : page_(std::move(page)), writer_(std::move(writer)), wake_(std::move(wake)) {}
   RingDoor& door() const { return (*page_)->rings; }
-  size_t Overflow(const wire::UdpFlow& flow, uint8_t traffic_class, std::span<const size_t> bytes,
-                  std::span<std::span<std::byte>> rooms);
+  size_t Overflow(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
+                  std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
   void Wake();
 
   std::shared_ptr<QueueMapping> page_;
@@ -145,7 +146,7 @@ class OwnRings {
   void TakeOffers();
   bool HasUnread() const;
 
-  using Handler = std::function<void(const wire::UdpFlow& flow,
+  using Handler = std::function<void(const wire::UdpFlow& flow, WireForm form,
                                      std::span<const std::span<const std::byte>> udp_payloads,
                                      const NetAddress& at)>;
   // Delivers the next datagrams of each ring. The spans are valid in the handler only. In a nested

@@ -163,7 +163,7 @@ bool UdpNetwork::Receive(int fd, NetAddress destination, NetAddress at, const Ha
   return receiver_.Receive(
       fd, destination,
       [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads) {
-        handler(flow, udp_payloads, at);
+        handler(flow, WireForm::kDatagrams, udp_payloads, at);
       });
 }
 
@@ -181,7 +181,7 @@ bool UdpNetwork::ReceiveFrom(const Port& port, UdpReceiver& receiver, const Hand
       port.socket.fd(), address,
       [&](const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads) {
         emulators_->NoteReceived(flow, udp_payloads.front());
-        handler(flow, udp_payloads, address);
+        handler(flow, WireForm::kDatagrams, udp_payloads, address);
       });
   if (queue == nullptr) return found;
   if (found) {
@@ -206,7 +206,7 @@ bool UdpNetwork::ReceiveStaged(const Handler& handler) {
       udp_payloads.push_back(rest.first(size));
       rest = rest.subspan(size);
     }
-    handler(next.flow, udp_payloads, next.at);
+    handler(next.flow, next.form, udp_payloads, next.at);
   }
   return true;
 }
@@ -215,10 +215,10 @@ bool UdpNetwork::ReceiveStaged(const Handler& handler) {
 // a batch in the other buffers.
 bool UdpNetwork::Stage() {
   if (staging_receiver_ == nullptr) staging_receiver_ = std::make_unique<UdpReceiver>();
-  const Handler stage = [&](const wire::UdpFlow& flow,
+  const Handler stage = [&](const wire::UdpFlow& flow, WireForm form,
                             std::span<const std::span<const std::byte>> udp_payloads,
                             const NetAddress& at) {
-    Staged& staged = staged_.emplace_back(Staged{flow, at, {}, {}});
+    Staged& staged = staged_.emplace_back(Staged{flow, at, form, {}, {}});
     for (const std::span<const std::byte> payload : udp_payloads) {
       staged.bytes.insert(staged.bytes.end(), payload.begin(), payload.end());
       staged.sizes.push_back(payload.size());
@@ -263,14 +263,14 @@ PeerRing* UdpNetwork::RingTo(UdpPort& port, const NetAddress& peer) {
   return port.blocked() ? nullptr : peer_rings_->FindOrOffer(peer);
 }
 
-size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class,
+size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                                   std::span<const size_t> bytes,
                                   std::span<std::span<std::byte>> rooms) {
   // A handler of OwnRings must not wait: its ring could not be released, and its writer may wait
   // for this host.
   const bool may_overflow = own_rings_->is_receiving();
   while (PeerRing* const ring = peer_rings_->Find(flow.destination)) {
-    const size_t count = ring->AllocateRun(flow, traffic_class, bytes, rooms, may_overflow);
+    const size_t count = ring->AllocateRun(flow, traffic_class, form, bytes, rooms, may_overflow);
     if (count > 0) allocated_ring_ = ring;
     if (count > 0 || may_overflow || ring->is_deaf()) return count;
     Stage();
@@ -293,11 +293,23 @@ void UdpNetwork::SendBySocket(const NetAddress& peer, const RingDatagram& datagr
   wire::UdpFlow flow = datagram.flow;
   flow.destination = peer;
   flow.destination_port = wire::kRoceUdpPort;
-  const std::span<std::byte> room =
-      port->Allocate(flow, datagram.traffic_class, datagram.bytes.size());
-  if (room.size() != datagram.bytes.size()) return;  // lost, as in a full queue
-  std::ranges::copy(datagram.bytes, room.begin());
-  port->Commit();
+  if (datagram.form == WireForm::kDatagrams) {
+    return SendBySocket(*port, flow, datagram.traffic_class, datagram.bytes);
+  }
+  transport::Train train;
+  // The dead reader may have overwritten the train.
+  if (!transport::ParseForm(flow, datagram.bytes, train)) return;
+  transport::ForEachDatagram(train, [&](std::span<const std::byte> udp_payload) {
+    SendBySocket(*port, flow, datagram.traffic_class, udp_payload);
+  });
+}
+
+void UdpNetwork::SendBySocket(UdpPort& port, const wire::UdpFlow& flow, uint8_t traffic_class,
+                              std::span<const std::byte> udp_payload) {
+  const std::span<std::byte> room = port.Allocate(flow, traffic_class, udp_payload.size());
+  if (room.size() != udp_payload.size()) return;  // lost, as in a full queue
+  std::ranges::copy(udp_payload, room.begin());
+  port.Commit();
 }
 
 bool UdpNetwork::ReceiveShared(const Handler& handler) {
@@ -338,7 +350,7 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   UdpPort* const port = PortOf(flow.source);
   if (port == nullptr) return 0;
   if (RingTo(*port, flow.destination) != nullptr) {
-    const size_t in_ring = AllocateInRing(flow, traffic_class, bytes, rooms);
+    const size_t in_ring = AllocateInRing(flow, traffic_class, WireForm::kDatagrams, bytes, rooms);
     if (in_ring > 0 || peer_rings_->Find(flow.destination) != nullptr) return in_ring;
   }
   size_t count = port->AllocateRun(flow, traffic_class, bytes, rooms);
@@ -348,6 +360,17 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   }
   if (count > 0) allocated_ = port;
   return count;
+}
+
+std::span<std::byte> UdpNetwork::AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                              size_t bytes) {
+  allocated_ = nullptr;
+  allocated_ring_ = nullptr;
+  UdpPort* const port = PortOf(flow.source);
+  if (port == nullptr || RingTo(*port, flow.destination) == nullptr) return {};
+  std::span<std::byte> room;
+  AllocateInRing(flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1});
+  return room;
 }
 
 void UdpNetwork::Commit() {

@@ -67,6 +67,8 @@ class UdpNetwork final : public Network {
                                 size_t bytes) override;
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
+  std::span<std::byte> AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                    size_t bytes) override;
   void Commit() override;
   // Fails with ENOBUFS above kMaxGroups, with EADDRNOTAVAIL if no port has the address, and with
   // the errors of GroupPort::Open.
@@ -74,7 +76,7 @@ class UdpNetwork final : public Network {
   void LeaveGroup(const NetAddress& local, const NetAddress& group) override;
 
   // `at` is the host's own address at which the datagrams were received.
-  using Handler = std::function<void(const wire::UdpFlow& flow,
+  using Handler = std::function<void(const wire::UdpFlow& flow, WireForm form,
                                      std::span<const std::span<const std::byte>> udp_payloads,
                                      const NetAddress& at)>;
   // Receives one batch from the port or group with this number. Returns false if there was no
@@ -107,6 +109,7 @@ class UdpNetwork final : public Network {
   struct Staged {
     wire::UdpFlow flow;
     NetAddress at;
+    WireForm form;
     std::vector<std::byte> bytes;
     std::vector<size_t> sizes;
   };
@@ -121,10 +124,13 @@ class UdpNetwork final : public Network {
   PeerRing* RingTo(UdpPort& port, const NetAddress& peer);
   // Waits until the ring has room. Returns how many datagrams got one. Returns 0 if the reader does
   // not read, or if there is no ring any more.
-  size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class,
+  size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                         std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
   void FlushRings();
+  // Sends what a ring's reader did not read as datagrams.
   void SendBySocket(const NetAddress& peer, const RingDatagram& datagram);
+  void SendBySocket(UdpPort& port, const wire::UdpFlow& flow, uint8_t traffic_class,
+                    std::span<const std::byte> udp_payload);
   Status WatchPort(uint32_t number);
   UdpPort* PortOf(const NetAddress& address) const;  // nullptr: there is none
 

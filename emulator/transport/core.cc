@@ -122,7 +122,7 @@ Status Core::Transmit(Time now, Device& from, const Train& train, bool local, si
   if (local && !LocalRoom(limit)) return Fail(EAGAIN);
   if (!Leaves(from, train)) return {};  // lost, as on a broken wire
   const auto cut_to_wire = [&](const Train& part) -> Status {
-    const Status cut = CutToWire(now, part);
+    const Status cut = SendToWire(now, part);
     // The sender's process has ended, so the packets are lost (Placement::kProcessEnded).
     return !cut && cut.error().code == ESRCH ? Status() : cut;
   };

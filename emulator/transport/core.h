@@ -174,7 +174,12 @@ class Core {
 
   ibv_wc_status ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sge> sges,
                           uint64_t offset, uint64_t length, int access, Pieces& out);
+  // Sends a train to another host, as forms if the host takes them, else as packets.
+  Status SendToWire(Time now, const Train& train);
   Status CutToWire(Time now, const Train& train);
+  // Returns false if the destination takes no form of the train. Sets `status` to the result of
+  // reading the payload.
+  bool SendForm(Time now, const Train& train, Status& status);
   void QueueLocal(Time now, const Train& train);
   bool AskDoors(Time now, const Train& train, uint32_t index, bool local);
   std::vector<std::byte> DatagramOf(const Train& train, uint32_t index);

@@ -57,6 +57,18 @@ size_t RunLength(std::span<const wire::Packet> packets) {
   return count;
 }
 
+// Returns the payloads as one range if they are consecutive in memory, as those of a train of
+// another host are.
+std::optional<std::span<const std::byte>> Joined(std::span<const wire::Packet> packets) {
+  const std::byte* const begin = packets[0].payload.data();
+  size_t bytes = 0;
+  for (const wire::Packet& packet : packets) {
+    if (packet.payload.data() != begin + bytes) return std::nullopt;
+    bytes += packet.payload.size();
+  }
+  return std::span(begin, bytes);
+}
+
 }  // namespace
 
 class Engine::Impl final : public Receiver {
@@ -297,9 +309,13 @@ class Engine::Impl final : public Receiver {
     train.headers.invalidate_rkey = last.headers.invalidate_rkey;
     train.packets = static_cast<uint32_t>(packets.size());
     train.mtu_bytes = context.mtu_bytes;
-    parts_.clear();
-    for (const wire::Packet& packet : packets) parts_.push_back(packet.payload);
-    train.parts = parts_;
+    if (const auto whole = Joined(packets)) {
+      train.bytes = *whole;
+    } else {
+      parts_.clear();
+      for (const wire::Packet& packet : packets) parts_.push_back(packet.payload);
+      train.parts = parts_;
+    }
     if (Refusal(*qp, train) != nullptr) return false;
     if (!train.info().request) return completer_.HandleRun(now, context, train);
     if (qp->state() == IBV_QPS_RTR && !context.responder.established) return false;

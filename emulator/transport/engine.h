@@ -19,6 +19,8 @@
 
 namespace rdmaemu::transport {
 
+struct Train;
+
 // Sends UDP datagrams. The engine fills the buffers of Allocate, except for the ICRC.
 class DatagramSink {
  public:
@@ -35,7 +37,11 @@ class DatagramSink {
     rooms[0] = Allocate(flow, traffic_class, bytes[0]);
     return rooms[0].empty() ? 0 : 1;
   }
-  // Writes the ICRC and sends the buffers of the last Allocate or AllocateRun.
+  // Allocates a buffer for the form of a train (train_form.h), which replaces its packets. Returns
+  // an empty span if the destination takes no forms. The caller must then send packets.
+  virtual std::span<std::byte> AllocateForm(const Train&) { return {}; }
+  // Writes the ICRC and sends the buffers of the last Allocate or AllocateRun. Sends the form of
+  // the last AllocateForm.
   virtual void Commit(Time now) = 0;
 };
 

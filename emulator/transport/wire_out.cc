@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "emulator/transport/core.h"
+#include "emulator/transport/packets_of.h"
+#include "emulator/transport/train_form.h"
 #include "emulator/verbs/device.h"
 
 namespace rdmaemu::transport {
@@ -13,46 +15,6 @@ namespace {
 constexpr uint64_t kReadBatchBytes = 64 * 1024;
 // The most packets that one read fills. At least as many as a burst of the network.
 constexpr uint32_t kMaxRunPackets = 64;
-
-wire::UdpFlow FlowOf(const Train& train) {
-  return {train.source, train.destination, wire::kRoceUdpPort, wire::kRoceUdpPort};
-}
-
-uint64_t PayloadOf(const Train& train, uint32_t index) {
-  const uint64_t offset = uint64_t{index} * train.mtu_bytes;
-  return std::min<uint64_t>(train.length() - offset, train.mtu_bytes);
-}
-
-wire::PacketHeaders HeadersOf(const Train& train, uint32_t index, uint64_t payload_bytes) {
-  const bool first = train.begins && index == 0;
-  const bool last = train.ends && index + 1 == train.packets;
-  wire::PacketHeaders headers = train.headers;
-  headers.operation = OperationAt(train.headers.operation, first, last);
-  headers.psn = PsnAdd(train.headers.psn, index);
-  headers.pad_bytes = static_cast<uint8_t>(-payload_bytes & 3);
-  headers.solicited = train.headers.solicited && last;
-  headers.ack_request = train.headers.ack_request && index + 1 == train.packets;
-  return headers;
-}
-
-size_t DatagramBytes(const wire::PacketHeaders& headers, uint64_t payload_bytes) {
-  return headers.info().header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes;
-}
-
-// Writes all but payload and ICRC. Returns the place of the payload.
-std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t payload_bytes,
-                                std::span<std::byte> out) {
-  const size_t length = wire::EmitHeaders(headers, out);
-  std::memset(out.data() + length + payload_bytes, 0, headers.pad_bytes);
-  return out.subspan(length, payload_bytes);
-}
-
-// Writes all but the ICRC.
-void Fill(const wire::PacketHeaders& headers, std::span<const std::byte> payload,
-          std::span<std::byte> out) {
-  const std::span<std::byte> room = FillAround(headers, payload.size(), out);
-  if (!payload.empty()) std::memcpy(room.data(), payload.data(), payload.size());
-}
 
 void CopyParts(std::span<const std::byte> from, std::span<const std::span<std::byte>> to) {
   for (const std::span<std::byte> part : to) {
@@ -151,6 +113,35 @@ std::vector<std::byte> Core::DatagramOf(const Train& train, uint32_t index) {
               return true;
             });
   return datagram;
+}
+
+bool Core::SendForm(Time now, const Train& train, Status& status) {
+  if (!HasForm(train)) return false;
+  const std::span<std::byte> form = env.sink.AllocateForm(train);
+  if (form.empty()) return false;
+  const std::span<std::byte> payload = EmitFormHead(train, form);
+  if (train.is_bytes) {
+    CopyParts(train.bytes, {&payload, 1});
+  } else if (!payload.empty()) {
+    status = train.pieces.Read(env.memory, payload);
+    if (!status) return true;
+  }
+  env.sink.Commit(now);
+  counters.packets_sent += train.packets;
+  return true;
+}
+
+Status Core::SendToWire(Time now, const Train& train) {
+  const uint32_t most = std::max(1u, static_cast<uint32_t>(kMaxFormPayloadBytes / train.mtu_bytes));
+  Status status;
+  for (uint32_t begin = 0; begin < train.packets && status; begin += most) {
+    const uint32_t count = std::min(train.packets - begin, most);
+    const bool is_whole = count == train.packets;
+    if (!SendForm(now, is_whole ? train : PartOf(train, begin, count), status)) {
+      return CutToWire(now, begin == 0 ? train : PartOf(train, begin, train.packets - begin));
+    }
+  }
+  return status;
 }
 
 Status Core::CutToWire(Time now, const Train& train) {

@@ -125,19 +125,26 @@ void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& hea
 
 }  // namespace
 
-tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
-  const std::byte* const p = udp_payload.data();
-  if (udp_payload.size() < kBaseHeaderBytes + kIcrcBytes) {
-    return tl::make_unexpected(ParseError::kTooShort);
-  }
+tl::expected<PacketHeaders, ParseError> ParseHeaders(std::span<const std::byte> bytes) {
+  const std::byte* const p = bytes.data();
+  if (bytes.size() < kBaseHeaderBytes) return tl::make_unexpected(ParseError::kTooShort);
   if ((ByteAt(p, 1) & kVersionMask) != 0) return tl::make_unexpected(ParseError::kBadVersion);
-  Packet packet;
-  ParseBth(p, packet.headers);
-  const OpcodeInfo& info = packet.headers.info();
+  PacketHeaders headers;
+  ParseBth(p, headers);
+  const OpcodeInfo& info = headers.info();
   if (info.name == nullptr) return tl::make_unexpected(ParseError::kBadOpcode);
-  if (udp_payload.size() < info.header_bytes + kIcrcBytes) {
-    return tl::make_unexpected(ParseError::kTooShort);
-  }
+  if (bytes.size() < info.header_bytes) return tl::make_unexpected(ParseError::kTooShort);
+  ParseExtended(p + kBaseHeaderBytes, info, headers);
+  return headers;
+}
+
+tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
+  if (udp_payload.size() < kIcrcBytes) return tl::make_unexpected(ParseError::kTooShort);
+  const auto headers = ParseHeaders(udp_payload.first(udp_payload.size() - kIcrcBytes));
+  if (!headers) return tl::make_unexpected(headers.error());
+  Packet packet;
+  packet.headers = *headers;
+  const OpcodeInfo& info = packet.headers.info();
   const size_t padded = udp_payload.size() - info.header_bytes - kIcrcBytes;
   // The transport checks the length of a First or Middle packet against the path MTU. For a wrong
   // length it sends a NAK, which needs the QP.
@@ -147,7 +154,6 @@ tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
   const size_t pad = packet.headers.pad_bytes;
   if (pad > padded) return tl::make_unexpected(ParseError::kBadPadding);
   if (padded - pad > kMaxMtuBytes) return tl::make_unexpected(ParseError::kBadLength);
-  ParseExtended(p + kBaseHeaderBytes, info, packet.headers);
   packet.payload = udp_payload.subspan(info.header_bytes, padded - pad);
   return packet;
 }

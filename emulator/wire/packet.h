@@ -129,6 +129,10 @@ struct Packet {
 // Reasons why Parse refuses bytes. The host has a counter for each.
 enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength, kBadPadding };
 
+// Parses the headers at the beginning of `bytes`. Their length is info().header_bytes. Fails with
+// kTooShort, kBadVersion or kBadOpcode.
+tl::expected<PacketHeaders, ParseError> ParseHeaders(std::span<const std::byte> bytes);
+
 // Parses a UDP payload with its ICRC, which VerifyIcrc (icrc.h) has checked. The payload has at
 // most kMaxMtuBytes. The transport checks the payload length against the path MTU, because a wrong
 // length needs a NAK.
