@@ -38,19 +38,30 @@ size_t Fabric::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   return count;
 }
 
-std::span<std::byte> Fabric::AllocateForm(const transport::Train& train) {
-  if (!sends_forms_ || captures()) return {};
-  const std::span<std::byte> form = network_.AllocateForm(
-      transport::FlowOf(train), train.traffic_class, transport::FormBytes(train));
+std::optional<std::span<std::byte>> Fabric::AllocateForm(const transport::Train& train,
+                                                         bool may_wait) {
+  if (!sends_forms_ || captures()) return std::nullopt;
+  const auto form = network_.AllocateForm(transport::FlowOf(train), train.traffic_class,
+                                          transport::FormBytes(train), may_wait);
   pending_.clear();
-  if (!form.empty()) pending_form_ = {train.packets, transport::DatagramBytesOf(train)};
+  pending_form_ = {};
+  if (form && !form->empty()) pending_form_ = {train.packets, transport::DatagramBytesOf(train)};
   return form;
 }
 
-void Fabric::Commit(Time now) {
+void Fabric::CountForm() {
   counters_.datagrams_sent += pending_form_.packets;
   counters_.bytes_sent += pending_form_.bytes;
   pending_form_ = {};
+}
+
+std::unique_ptr<UnfilledForm> Fabric::CommitUnfilled(Time, size_t payload_bytes) {
+  CountForm();
+  return network_.CommitUnfilled(payload_bytes);
+}
+
+void Fabric::Commit(Time now) {
+  CountForm();
   for (const std::span<std::byte> datagram : pending_) {
     wire::SealPacket(pending_flow_, datagram);
     counters_.datagrams_sent++;

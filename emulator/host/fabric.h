@@ -42,8 +42,11 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
                                 size_t bytes) override;
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
-  std::span<std::byte> AllocateForm(const transport::Train& train) override;
+  std::optional<std::span<std::byte>> AllocateForm(const transport::Train& train,
+                                                   bool may_wait) override;
   void Commit(Time now) override;
+  std::unique_ptr<UnfilledForm> CommitUnfilled(Time now, size_t payload_bytes) override;
+  bool takes_unfilled() const override { return network_.takes_unfilled(); }
 
   // Act as Network::JoinGroup and LeaveGroup.
   Status JoinGroup(const NetAddress& local, const NetAddress& group) {
@@ -92,6 +95,7 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
     cm::CmRoute route;
     wire::CmMessage message;
   };
+  void CountForm();
   size_t BuildMad(const wire::CmMessage& message, uint16_t pkey, std::span<std::byte> out);
 
   Network& network_;

@@ -50,6 +50,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
  public:
   Impl(HostConfig config, Environment environment)
       : config_(std::move(config)),
+        network_(environment.network),
         trace_(environment.trace),
         random_(config_.seed),
         faults_(config_.seed, config_.name, environment.trace),
@@ -101,6 +102,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
             environment.trace, config_.ids),
         cm_calls_(cm_, doors_.cm, processes_) {
     verbs_.SetTransport(&engine_);
+    environment.network.BeforeWaiting([this] { engine_.FinishForms(); });
     verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
     cm_.SetEventDoor(this);
@@ -114,6 +116,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     for (const DeviceConfig& device : config_.devices) devices_.Start(device);
     for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
   }
+
+  ~Impl() override { network_.BeforeWaiting(nullptr); }
 
   ProcessId Attach(Time now, const ProcessInfo& info) {
     faults_.SetNow(now);
@@ -651,6 +655,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
 
   HostConfig config_;
+  Network& network_;
   trace::Sink& trace_;
   Random random_;
   HostFaults faults_;

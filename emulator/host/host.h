@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@
 #include "emulator/base/random.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
+#include "emulator/base/unfilled_form.h"
 #include "emulator/fault/rule.h"
 #include "emulator/host/calls/reply.h"
 #include "emulator/trace/trace.h"
@@ -64,14 +66,21 @@ class Network {
     rooms[0] = Allocate(flow, traffic_class, bytes[0]);
     return rooms[0].empty() ? 0 : 1;
   }
-  // Returns a buffer for `bytes` of one train's form (transport/train_form.h). Returns an empty
-  // span if the destination takes datagrams only.
-  virtual std::span<std::byte> AllocateForm(const wire::UdpFlow&, uint8_t /*traffic_class*/,
-                                            size_t /*bytes*/) {
-    return {};
+  // Returns a buffer for `bytes` of one train's form (transport/train_form.h). Acts as
+  // transport::DatagramSink::AllocateForm.
+  virtual std::optional<std::span<std::byte>> AllocateForm(const wire::UdpFlow&,
+                                                           uint8_t /*traffic_class*/,
+                                                           size_t /*bytes*/, bool /*may_wait*/) {
+    return std::nullopt;
   }
   // Sends what the last Allocate, AllocateRun or AllocateForm returned.
   virtual void Commit() = 0;
+  // Sends the form of the last AllocateForm before its payload is there. Act as those of
+  // transport::DatagramSink.
+  virtual std::unique_ptr<UnfilledForm> CommitUnfilled(size_t /*payload_bytes*/) { return nullptr; }
+  virtual bool takes_unfilled() const { return false; }
+  // Calls `before` whenever the network begins to wait for another host.
+  virtual void BeforeWaiting(std::function<void()> /*before*/) {}
   // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network
   // passes the group's packets from that link to Host::Receive, with that address. The host never
   // joins the same pair twice. Returns an errno when the system has no resources left. A network

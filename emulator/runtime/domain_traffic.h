@@ -24,16 +24,25 @@ class DomainTraffic final : public Network {
     Allocated(flow, count);
     return count;
   }
-  std::span<std::byte> AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
-                                    size_t bytes) override {
-    const std::span<std::byte> room = network_.AllocateForm(flow, traffic_class, bytes);
-    Allocated(flow, room.empty() ? 0 : 1);
+  std::optional<std::span<std::byte>> AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                                   size_t bytes, bool may_wait) override {
+    const auto room = network_.AllocateForm(flow, traffic_class, bytes, may_wait);
+    Allocated(flow, !room || room->empty() ? 0 : 1);
     return room;
   }
   void Commit() override {
     domain_.NoteSent(destination_, allocated_);
     allocated_ = 0;
     network_.Commit();
+  }
+  std::unique_ptr<UnfilledForm> CommitUnfilled(size_t payload_bytes) override {
+    domain_.NoteSent(destination_, allocated_);
+    allocated_ = 0;
+    return network_.CommitUnfilled(payload_bytes);
+  }
+  bool takes_unfilled() const override { return network_.takes_unfilled(); }
+  void BeforeWaiting(std::function<void()> before) override {
+    network_.BeforeWaiting(std::move(before));
   }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
     return network_.JoinGroup(local, group);

@@ -44,7 +44,7 @@ struct Machine {
     if (epoll_wait(epoll_fd.get(), &event, 1, 0) != 1) return taken;
     EXPECT_EQ(KindOf(event), EventKind::kGroupPort);
     network.ReceiveGroup(
-        NumberOf(event), [&](const wire::UdpFlow& flow, auto payloads, const NetAddress& at) {
+        NumberOf(event), [&](const wire::UdpFlow& flow, WireForm, auto payloads, const NetAddress& at) {
           EXPECT_EQ(at, own);
           for (const std::span<const std::byte> payload : payloads) {
             taken += std::string(reinterpret_cast<const char*>(payload.data()), payload.size()) +
@@ -92,7 +92,7 @@ TEST(GroupPort, JoiningTakesAPortOfTheAddressAndAGroupOfItsFamily) {
   EXPECT_EQ(first.network.JoinGroup(kSecondGroup, kGroup).error().code, EADDRNOTAVAIL);
   const NetAddress ipv6 = *NetAddress::Parse("ff1e::1");
   EXPECT_EQ(first.network.JoinGroup(kFirstGroup, ipv6).error().code, EAFNOSUPPORT);
-  EXPECT_FALSE(first.network.ReceiveGroup(7, [](const auto&, auto, const auto&) {}));
+  EXPECT_FALSE(first.network.ReceiveGroup(7, [](const auto&, auto, auto, const auto&) {}));
 }
 
 }  // namespace

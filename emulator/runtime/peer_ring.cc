@@ -25,15 +25,24 @@ size_t EntryBytes(size_t datagram_bytes) {
 
 size_t BytesToEnd(uint64_t position) { return kRingBytes - position % kRingBytes; }
 
+std::atomic_ref<uint8_t> FormOf(const RingMapping& memory, uint64_t position) {
+  std::byte* const entry = memory.At(position, sizeof(RingEntry)).data();
+  return std::atomic_ref(reinterpret_cast<RingEntry*>(entry)->form);
+}
+
+enum class AtUnfilled { kStop, kSkip };
+
 // Reads the entry at `position`, and moves `position` behind the entry. `end` is the position of
 // the first unwritten byte. Returns nothing when there is no entry. Sets `broken` for impossible
 // numbers.
 std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& position, uint64_t end,
-                                      bool& broken) {
+                                      AtUnfilled at_unfilled, bool& broken) {
   while (position != end) {
     const uint64_t left = end - position;
     if (left > kRingBytes || left < kRingAlignment || left % kRingAlignment != 0) break;
-    RingEntry entry;  // the writer may change its own copy at any time
+    // The writer may change its own copy at any time. Its payload is there when the form is.
+    const uint8_t state = FormOf(memory, position).load(std::memory_order_acquire);
+    RingEntry entry;
     std::memcpy(&entry, memory.At(position, sizeof entry).data(), sizeof entry);
     if (entry.bytes == kRingSkip) {
       const size_t skipped = BytesToEnd(position);
@@ -41,11 +50,17 @@ std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& posit
       position += skipped;
       continue;
     }
-    if (entry.form > static_cast<uint8_t>(WireForm::kTrains)) break;
-    const WireForm form{entry.form};
+    if (state == kEntryUnfilled && at_unfilled == AtUnfilled::kStop) return std::nullopt;
+    const bool is_skipped = state == kEntryUnfilled || state == kEntryLost;
+    if (!is_skipped && state > static_cast<uint8_t>(WireForm::kTrains)) break;
+    const WireForm form = is_skipped ? WireForm::kTrains : WireForm{state};
     if (entry.bytes > MaxEntryBytes(form)) break;
     const size_t bytes = EntryBytes(entry.bytes);
     if (bytes > left || bytes > BytesToEnd(position)) break;
+    if (is_skipped) {
+      position += bytes;
+      continue;
+    }
     RingDatagram datagram;
     std::copy(std::begin(entry.source), std::end(entry.source), datagram.flow.source.bytes.begin());
     datagram.flow.source_port = entry.source_port;
@@ -92,9 +107,7 @@ RingWriter RingWriter::Create() {
   return writer;
 }
 
-RingWriter::~RingWriter() {
-  if (memory_) memory_->is_ended.store(1, std::memory_order_release);
-}
+RingWriter::~RingWriter() { End(); }
 
 size_t RingWriter::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                                std::span<const size_t> bytes,
@@ -129,6 +142,7 @@ std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& fl
   entry.form = static_cast<uint8_t>(form);
   std::ranges::copy(flow.source.bytes, entry.source);
   const std::span<std::byte> room = memory_.At(allocated_, needed);
+  last_entry_ = allocated_;
   std::memcpy(room.data(), &entry, sizeof entry);
   allocated_ += needed;
   return room.subspan(sizeof entry, bytes);
@@ -139,11 +153,24 @@ void RingWriter::Commit() {
   memory_->written.store(written_, std::memory_order_release);
 }
 
+uint64_t RingWriter::CommitUnfilled() {
+  FormOf(memory_, last_entry_).store(kEntryUnfilled, std::memory_order_relaxed);
+  Commit();
+  return last_entry_;
+}
+
+void RingWriter::Finish(uint64_t position, uint8_t form) {
+  has_finished_ = true;
+  FormOf(memory_, position).store(form, std::memory_order_release);
+}
+
 std::vector<RingDatagram> RingWriter::Unread() const {
   std::vector<RingDatagram> unread;
   uint64_t position = released();
   bool broken = false;
-  while (const auto next = ReadEntry(memory_, position, written_, broken)) unread.push_back(*next);
+  while (const auto next = ReadEntry(memory_, position, written_, AtUnfilled::kSkip, broken)) {
+    unread.push_back(*next);
+  }
   return unread;
 }
 
@@ -156,9 +183,14 @@ RingReader RingReader::Open(int fd) {
   return reader;
 }
 
+bool RingReader::IsUnfilled() const {
+  return FormOf(memory_, read_).load(std::memory_order_acquire) == kEntryUnfilled;
+}
+
 std::optional<RingDatagram> RingReader::Next() {
   if (broken_) return std::nullopt;
-  return ReadEntry(memory_, read_, memory_->written.load(std::memory_order_acquire), broken_);
+  return ReadEntry(memory_, read_, memory_->written.load(std::memory_order_acquire),
+                   AtUnfilled::kStop, broken_);
 }
 
 }  // namespace rdmaemu::runtime

@@ -39,11 +39,16 @@ struct RingEntry {
   uint32_t bytes;
   uint16_t source_port;
   uint8_t traffic_class;
-  uint8_t form;  // WireForm
+  uint8_t form;  // WireForm, or one of the two below
   uint8_t source[16];
 };
 
-inline constexpr size_t kRingBytes = size_t{1} << 20;
+// A form whose payload is missing. The reader waits, and the writer then changes the byte.
+inline constexpr uint8_t kEntryUnfilled = 0xfe;
+// A lost form. The reader skips it.
+inline constexpr uint8_t kEntryLost = 0xff;
+
+inline constexpr size_t kRingBytes = size_t{4} << 20;
 inline constexpr size_t kRingDataOffset = 4096;
 inline constexpr size_t kRingAlignment = 64;
 inline constexpr uint32_t kRingSkip = UINT32_MAX;
@@ -105,11 +110,26 @@ class RingWriter {
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
   // Shows what was allocated to the reader.
   void Commit();
+  // Does the same for one allocated form whose payload is missing. Returns the position of the
+  // form's entry, for Finish.
+  uint64_t CommitUnfilled();
+  // Ends the reader's wait. `form` is kTrains, or kEntryLost.
+  void Finish(uint64_t position, uint8_t form);
+  // Returns true if Finish was called since the last call.
+  bool TakeFinished() { return std::exchange(has_finished_, false); }
+  // Tells the reader that no further datagram comes.
+  void End() {
+    if (memory_) memory_->is_ended.store(1, std::memory_order_release);
+  }
+  // The ring's memory must not be used for further datagrams.
+  void Retire() { is_retired_ = true; }
+  bool is_retired() const { return is_retired_; }
   // Returns true if the reader has released all datagrams.
   bool empty() const { return released() == written_; }
   // Returns the position up to which the reader has released the bytes.
   uint64_t released() const { return memory_->released.load(std::memory_order_acquire); }
-  // Returns the datagrams that the reader has not released. The spans are in the ring.
+  // Returns the datagrams that the reader has not released, but not unfilled forms. The spans are
+  // in the ring.
   std::vector<RingDatagram> Unread() const;
 
  private:
@@ -118,8 +138,11 @@ class RingWriter {
 
   UniqueFd fd_;
   RingMapping memory_;
-  uint64_t written_ = 0;    // as published
-  uint64_t allocated_ = 0;  // written_ or above
+  uint64_t written_ = 0;     // as published
+  uint64_t allocated_ = 0;   // written_ or above
+  uint64_t last_entry_ = 0;  // the position of the entry that was allocated last
+  bool has_finished_ = false;
+  bool is_retired_ = false;
 };
 
 class RingReader {
@@ -129,8 +152,9 @@ class RingReader {
   RingReader() = default;
   explicit operator bool() const { return bool{memory_}; }
 
-  // Returns true if Next would return a datagram, or if the ring is broken.
-  bool has_unread() const { return memory_->written.load(std::memory_order_acquire) != read_; }
+  // Returns true if Next would return a datagram, or if the ring is broken. False before an
+  // unfilled form.
+  bool has_unread() const { return HasWritten() && !IsUnfilled(); }
   // Returns the next datagram, which is valid until Release. Returns nothing when there is none,
   // or when the ring is broken.
   std::optional<RingDatagram> Next();
@@ -140,10 +164,13 @@ class RingReader {
   bool broken() const { return broken_; }
   // Returns true when no further datagram comes.
   bool ended() const {
-    return broken_ || (memory_->is_ended.load(std::memory_order_acquire) != 0 && !has_unread());
+    return broken_ || (memory_->is_ended.load(std::memory_order_acquire) != 0 && !HasWritten());
   }
 
  private:
+  bool HasWritten() const { return memory_->written.load(std::memory_order_acquire) != read_; }
+  bool IsUnfilled() const;
+
   RingMapping memory_;
   uint64_t read_ = 0;
   bool broken_ = false;

@@ -16,7 +16,7 @@ const wire::UdpFlow kFlow{NetAddress::Ipv4(0x0a000001), NetAddress::Ipv4(0x0a000
 // Writes a datagram of `bytes` bytes with this value. Returns false if there is no room.
 bool Write(RingWriter& writer, size_t bytes, int value) {
   std::span<std::byte> room;
-  if (writer.AllocateRun(kFlow, 7, {&bytes, 1}, {&room, 1}) == 0) return false;
+  if (writer.AllocateRun(kFlow, 7, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}) == 0) return false;
   std::memset(room.data(), value, room.size());
   writer.Commit();
   return true;
@@ -56,7 +56,7 @@ TEST(PeerRingTest, AnAllocationWithoutACommitIsDiscarded) {
   Pair pair;
   const size_t bytes = 100;
   std::span<std::byte> room;
-  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, {&bytes, 1}, {&room, 1}), 1u);
+  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}), 1u);
   EXPECT_FALSE(pair.reader.has_unread());
   ASSERT_TRUE(Write(pair.writer, 3, 1));
   EXPECT_EQ(pair.reader.Next()->bytes.size(), 3u);
@@ -69,12 +69,12 @@ TEST(PeerRingTest, ARunGetsTheRoomThatThereIs) {
   const size_t entry_bytes =
       (sizeof(RingEntry) + kMaxRingDatagram + kRingAlignment - 1) / kRingAlignment * kRingAlignment;
   const size_t fitting = kRingBytes / entry_bytes;
-  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, bytes, rooms), fitting);
+  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, bytes, rooms), fitting);
   pair.writer.Commit();
-  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, bytes, rooms), 0u);
+  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, bytes, rooms), 0u);
   for (size_t i = 0; i < fitting; i++) ASSERT_TRUE(pair.reader.Next());
   pair.reader.Release();
-  EXPECT_GT(pair.writer.AllocateRun(kFlow, 0, bytes, rooms), 0u);
+  EXPECT_GT(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, bytes, rooms), 0u);
 }
 
 TEST(PeerRingTest, DatagramsOfEverySizeKeepTheirOrderAroundTheEnd) {

@@ -30,6 +30,26 @@ bool IsPipe(int fd) {
   return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
+// A form whose payload another process copies into the ring.
+class FormInRing final : public UnfilledForm {
+ public:
+  FormInRing(std::shared_ptr<RingWriter> ring, uint64_t position, std::span<std::byte> payload)
+      : ring_(std::move(ring)), position_(position), payload_(payload) {}
+  std::span<std::byte> payload() const override { return payload_; }
+  void Finish(bool filled) override {
+    ring_->Finish(position_, filled ? static_cast<uint8_t>(WireForm::kTrains) : kEntryLost);
+  }
+  void Abandon() override {
+    ring_->Retire();
+    Finish(false);
+  }
+
+ private:
+  std::shared_ptr<RingWriter> ring_;
+  uint64_t position_;
+  std::span<std::byte> payload_;
+};
+
 }  // namespace
 
 // ---- to other hosts
@@ -40,9 +60,9 @@ std::unique_ptr<PeerRing> PeerRing::Offer(std::shared_ptr<QueueMapping> page) {
   if (pid == 0) return nullptr;
   UniqueFd wake = OpenOf(pid, wake_fd, O_WRONLY);
   if (!wake || !IsPipe(wake.get())) return nullptr;
-  RingWriter writer = RingWriter::Create();
-  if (!writer) return nullptr;
-  const RingOffer offer{static_cast<uint32_t>(getpid()), static_cast<uint32_t>(writer.fd())};
+  auto writer = std::make_shared<RingWriter>(RingWriter::Create());
+  if (!*writer) return nullptr;
+  const RingOffer offer{static_cast<uint32_t>(getpid()), static_cast<uint32_t>(writer->fd())};
   std::unique_ptr<PeerRing> ring(new PeerRing(std::move(page), std::move(writer), std::move(wake)));
   ring->offered_ = offer.word();
   for (uint32_t slot = 0; slot < kMaxRingsToPort; slot++) {
@@ -57,7 +77,7 @@ std::unique_ptr<PeerRing> PeerRing::Offer(std::shared_ptr<QueueMapping> page) {
 }
 
 // The reader frees the slot when it has read the rest.
-PeerRing::~PeerRing() = default;
+PeerRing::~PeerRing() { writer_->End(); }
 
 size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                              std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
@@ -69,7 +89,7 @@ size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, W
   if (!overflow_.empty()) Flush();
   size_t count = 0;
   is_allocated_in_ring_ = overflow_.empty();
-  if (is_allocated_in_ring_) count = writer_.AllocateRun(flow, traffic_class, form, bytes, rooms);
+  if (is_allocated_in_ring_) count = writer_->AllocateRun(flow, traffic_class, form, bytes, rooms);
   if (count == 0 && may_overflow) count = Overflow(flow, traffic_class, form, bytes, rooms);
   allocated_bytes_ = 0;
   for (size_t i = 0; i < count; i++) allocated_bytes_ += bytes[i];
@@ -93,9 +113,13 @@ void PeerRing::Commit() {
     overflow_committed_ = overflow_.size();
     return;
   }
-  writer_.Commit();
+  writer_->Commit();
   unannounced_bytes_ += allocated_bytes_;
   if (unannounced_bytes_ >= kWakeBytes) Wake();
+}
+
+std::unique_ptr<UnfilledForm> PeerRing::CommitUnfilled(std::span<std::byte> payload) {
+  return std::make_unique<FormInRing>(writer_, writer_->CommitUnfilled(), payload);
 }
 
 void PeerRing::Flush() {
@@ -103,18 +127,18 @@ void PeerRing::Flush() {
     const Waiting& next = overflow_.front();
     const size_t bytes = next.bytes.size();
     std::span<std::byte> room;
-    if (writer_.AllocateRun(next.flow, next.traffic_class, next.form, {&bytes, 1}, {&room, 1}) ==
+    if (writer_->AllocateRun(next.flow, next.traffic_class, next.form, {&bytes, 1}, {&room, 1}) ==
         0) {
       break;
     }
     std::ranges::copy(next.bytes, room.begin());
-    writer_.Commit();
+    writer_->Commit();
     unannounced_bytes_ += bytes;
     overflow_bytes_ -= bytes;
     overflow_.pop_front();
     overflow_committed_--;
   }
-  if (unannounced_bytes_ > 0) Wake();
+  if (writer_->TakeFinished() || unannounced_bytes_ > 0) Wake();
 }
 
 // The reader sets `asleep` and then looks for datagrams. This host has published its datagrams
@@ -132,7 +156,7 @@ bool PeerRing::IsDead(Time now) {
     is_waiting_ = is_deaf_ = false;
     return false;
   }
-  const uint64_t released = writer_.released();
+  const uint64_t released = writer_->released();
   if (!std::exchange(is_waiting_, true) || released != released_) {
     released_ = released;
     released_at_ = now;
@@ -147,7 +171,7 @@ bool PeerRing::IsDead(Time now) {
 }
 
 void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) const {
-  for (const RingDatagram& datagram : writer_.Unread()) send(datagram);
+  for (const RingDatagram& datagram : writer_->Unread()) send(datagram);
   for (size_t i = 0; i < overflow_committed_; i++) {
     const Waiting& waiting = overflow_[i];
     send({waiting.flow, waiting.traffic_class, waiting.form, waiting.bytes});
@@ -157,7 +181,7 @@ void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) 
 PeerRing* PeerRings::Find(const NetAddress& peer) {
   const auto found = rings_.find(peer);
   if (found == rings_.end()) return nullptr;
-  if (!found->second->is_closed()) return found->second.get();
+  if (!found->second->is_closed() && !found->second->is_retired()) return found->second.get();
   rings_.erase(found);
   return nullptr;
 }
@@ -330,8 +354,8 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   };
   ring.in_use = true;
   receiving_++;
-  size_t count = 0;
-  for (; count < kMaxAtOnce && !ring.is_closed; count++) {
+  size_t count = 0, total_bytes = 0;
+  for (; count < kMaxAtOnce && total_bytes < kMaxBytesAtOnce && !ring.is_closed; count++) {
     const std::optional<RingDatagram> next = ring.reader.Next();
     if (!next) break;
     if (next->flow.source != flow.source || next->flow.source_port != flow.source_port ||
@@ -342,6 +366,7 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
       flow.source_port = next->flow.source_port;
     }
     std::span<const std::byte> bytes = next->bytes;
+    total_bytes += bytes.size();
     if (bytes.size() <= kCopiedBytes) {
       std::ranges::copy(bytes, free_copies.begin());
       bytes = free_copies.first(bytes.size());

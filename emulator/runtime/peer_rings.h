@@ -39,10 +39,15 @@ class PeerRing {
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
                      bool may_overflow);
   void Commit();
+  // Sends the allocated form, whose payload is missing. nullptr: the form waits for room, so takes
+  // its payload at once.
+  std::unique_ptr<UnfilledForm> CommitUnfilled(std::span<std::byte> payload);
+  // Returns true if CommitUnfilled works now.
+  bool takes_unfilled() const { return is_allocated_in_ring_; }
   // Moves waiting datagrams to the ring, and wakes up the reader.
   void Flush();
   // Returns true while the reader has datagrams to read.
-  bool has_unread() const { return !writer_.empty() || !overflow_.empty(); }
+  bool has_unread() const { return !writer_->empty() || !overflow_.empty(); }
   // Returns true while unread datagrams need a later Flush and IsDead.
   bool awaits_reader() const { return has_unread() && !is_deaf_; }
   // Returns true while datagrams wait for room.
@@ -51,6 +56,8 @@ class PeerRing {
   // Returns true if the reader has ended in order. Its unread datagrams are lost, as those in the
   // queue of a closed socket.
   bool is_closed() const { return (*page_)->is_ended.load(std::memory_order_acquire) != 0; }
+  // Returns true if a further ring must replace this one (UnfilledForm::Abandon).
+  bool is_retired() const { return writer_->is_retired(); }
   // Returns true if the reader has refused the ring, or was killed. The caller must then send the
   // unread datagrams to the socket.
   bool IsDead(Time now);
@@ -66,7 +73,7 @@ class PeerRing {
     WireForm form;
     std::vector<std::byte> bytes;
   };
-  PeerRing(std::shared_ptr<QueueMapping> page, RingWriter writer, UniqueFd wake)
+  PeerRing(std::shared_ptr<QueueMapping> page, std::shared_ptr<RingWriter> writer, UniqueFd wake)
       : page_(std::move(page)), writer_(std::move(writer)), wake_(std::move(wake)) {}
   RingDoor& door() const { return (*page_)->rings; }
   size_t Overflow(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
@@ -74,7 +81,7 @@ class PeerRing {
   void Wake();
 
   std::shared_ptr<QueueMapping> page_;
-  RingWriter writer_;
+  std::shared_ptr<RingWriter> writer_;  // unfilled forms keep it
   UniqueFd wake_;
   uint32_t slot_ = 0;
   uint64_t offered_ = 0;  // the slot's word
@@ -122,6 +129,8 @@ class OwnRings {
   // The most datagrams that one ring delivers before the next ring. They have less than a quarter
   // of the ring's bytes at an MTU of 4096 bytes, so that the writer continues meanwhile.
   static constexpr size_t kMaxAtOnce = 48;
+  // The same limit in bytes, for forms of trains.
+  static constexpr size_t kMaxBytesAtOnce = size_t{256} << 10;
   // A datagram of at most this many bytes is copied before it is read, because the writer may
   // change the ring. CM messages are smaller. Of a larger datagram, the host reads each header
   // field once.

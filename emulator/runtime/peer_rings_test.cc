@@ -63,7 +63,7 @@ class PeerRingsTest : public testing::TestWithParam<size_t> {
     }
   };
   static UdpNetwork::Handler Into(Taken& taken) {
-    return [&taken](const wire::UdpFlow&, std::span<const std::span<const std::byte>> payloads,
+    return [&taken](const wire::UdpFlow&, WireForm, std::span<const std::span<const std::byte>> payloads,
                     const NetAddress&) {
       for (const std::span<const std::byte> payload : payloads) taken.Add(payload);
     };
@@ -144,7 +144,7 @@ TEST_F(PeerRingsTest, TwoHostsThatAnswerEachOtherDoNotWaitForEver) {
   size_t asked[2] = {}, answered[2] = {};
   const auto run = [&](size_t i) {
     UdpNetwork& network = networks[i];
-    const auto handler = [&](const wire::UdpFlow&,
+    const auto handler = [&](const wire::UdpFlow&, WireForm,
                              std::span<const std::span<const std::byte>> payloads,
                              const NetAddress&) {
       for (const std::span<const std::byte> payload : payloads) {
@@ -236,7 +236,7 @@ TEST_F(PeerRingsTest, AHandlerMayCloseThePort) {
   for (size_t i = 0; i < 100; i++) ASSERT_TRUE(Send(first, kOneHost, kOtherHost, i));
   first.Flush();
   size_t calls = 0;
-  const auto handler = [&](const auto&, const auto&, const auto&) {
+  const auto handler = [&](const auto&, auto, const auto&, const auto&) {
     calls++;
     second.Close(kOtherHost);
   };

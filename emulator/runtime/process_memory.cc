@@ -325,6 +325,14 @@ uint32_t ProcessMemory::PidFor(ProcessId taker, ProcessId owner) {
   return direct ? static_cast<uint32_t>(other.pid) : 0;
 }
 
+uint32_t ProcessMemory::HostPidFor(ProcessId taker) {
+  if (copies_alone_) return 0;
+  const auto known = processes_.find(static_cast<uint32_t>(taker));
+  if (known == processes_.end()) return 0;
+  const bool direct = known->second.alive && known->second.same_numbers;
+  return direct ? static_cast<uint32_t>(own_pid_) : 0;
+}
+
 void ProcessMemory::LetOthersRun() { sched_yield(); }
 
 Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec> local,

@@ -69,6 +69,7 @@ class ProcessMemory final : public Memory {
   void CopyAlone() { copies_alone_ = true; }
   bool IsShared(ProcessId process, std::span<const MemoryRange> ranges) override;
   uint32_t PidFor(ProcessId taker, ProcessId owner) override;
+  uint32_t HostPidFor(ProcessId taker) override;
   void LetOthersRun() override;
 
  private:

@@ -52,7 +52,7 @@ class QueueCreditTest : public testing::Test {
 
   static bool Take(UdpNetwork& network, size_t& taken, size_t& out_of_order) {
     return network.ReceivePort(
-        0, [&](const wire::UdpFlow&, std::span<const std::span<const std::byte>> payloads,
+        0, [&](const wire::UdpFlow&, WireForm, std::span<const std::span<const std::byte>> payloads,
                const NetAddress&) {
           for (const std::span<const std::byte> payload : payloads) {
             size_t number = 0;

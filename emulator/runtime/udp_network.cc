@@ -248,10 +248,16 @@ bool UdpNetwork::Stage() {
 // meanwhile. They are handled later, because the sender must not be called here.
 void UdpNetwork::WaitForPeer(UdpPort& port) {
   while (port.awaits_peer()) {
-    Stage();
-    sched_yield();
+    AwaitPeer();
     port.Flush();
   }
+}
+
+// The peer may wait for a form of this host.
+void UdpNetwork::AwaitPeer() {
+  if (before_waiting_) before_waiting_();
+  Stage();
+  sched_yield();
 }
 
 PeerRing* UdpNetwork::RingTo(UdpPort& port, const NetAddress& peer) {
@@ -265,16 +271,15 @@ PeerRing* UdpNetwork::RingTo(UdpPort& port, const NetAddress& peer) {
 
 size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                                   std::span<const size_t> bytes,
-                                  std::span<std::span<std::byte>> rooms) {
+                                  std::span<std::span<std::byte>> rooms, bool may_wait) {
   // A handler of OwnRings must not wait: its ring could not be released, and its writer may wait
   // for this host.
   const bool may_overflow = own_rings_->is_receiving();
   while (PeerRing* const ring = peer_rings_->Find(flow.destination)) {
     const size_t count = ring->AllocateRun(flow, traffic_class, form, bytes, rooms, may_overflow);
     if (count > 0) allocated_ring_ = ring;
-    if (count > 0 || may_overflow || ring->is_deaf()) return count;
-    Stage();
-    sched_yield();
+    if (count > 0 || may_overflow || ring->is_deaf() || !may_wait) return count;
+    AwaitPeer();
     FlushRings();  // may remove the ring
   }
   return 0;
@@ -350,7 +355,8 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   UdpPort* const port = PortOf(flow.source);
   if (port == nullptr) return 0;
   if (RingTo(*port, flow.destination) != nullptr) {
-    const size_t in_ring = AllocateInRing(flow, traffic_class, WireForm::kDatagrams, bytes, rooms);
+    const size_t in_ring =
+        AllocateInRing(flow, traffic_class, WireForm::kDatagrams, bytes, rooms, /*may_wait=*/true);
     if (in_ring > 0 || peer_rings_->Find(flow.destination) != nullptr) return in_ring;
   }
   size_t count = port->AllocateRun(flow, traffic_class, bytes, rooms);
@@ -362,15 +368,23 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   return count;
 }
 
-std::span<std::byte> UdpNetwork::AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
-                                              size_t bytes) {
+std::optional<std::span<std::byte>> UdpNetwork::AllocateForm(const wire::UdpFlow& flow,
+                                                             uint8_t traffic_class, size_t bytes,
+                                                             bool may_wait) {
   allocated_ = nullptr;
   allocated_ring_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
-  if (port == nullptr || RingTo(*port, flow.destination) == nullptr) return {};
+  if (port == nullptr || RingTo(*port, flow.destination) == nullptr) return std::nullopt;
   std::span<std::byte> room;
-  AllocateInRing(flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1});
+  AllocateInRing(flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1}, may_wait);
+  allocated_form_ = room;
+  if (room.empty() && may_wait) return std::nullopt;
   return room;
+}
+
+std::unique_ptr<UnfilledForm> UdpNetwork::CommitUnfilled(size_t payload_bytes) {
+  return std::exchange(allocated_ring_, nullptr)
+      ->CommitUnfilled(allocated_form_.last(payload_bytes));
 }
 
 void UdpNetwork::Commit() {
@@ -394,8 +408,7 @@ void UdpNetwork::FlushAll() {
   }
   // Readers keep the rings' memory. Only what is not in a ring yet needs this host.
   while (peer_rings_ != nullptr && peer_rings_->HaveOverflow()) {
-    Stage();
-    sched_yield();
+    AwaitPeer();
     FlushRings();
   }
 }

@@ -67,9 +67,14 @@ class UdpNetwork final : public Network {
                                 size_t bytes) override;
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) override;
-  std::span<std::byte> AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
-                                    size_t bytes) override;
+  std::optional<std::span<std::byte>> AllocateForm(const wire::UdpFlow& flow, uint8_t traffic_class,
+                                                   size_t bytes, bool may_wait) override;
   void Commit() override;
+  std::unique_ptr<UnfilledForm> CommitUnfilled(size_t payload_bytes) override;
+  bool takes_unfilled() const override {
+    return allocated_ring_ != nullptr && allocated_ring_->takes_unfilled();
+  }
+  void BeforeWaiting(std::function<void()> before) override { before_waiting_ = std::move(before); }
   // Fails with ENOBUFS above kMaxGroups, with EADDRNOTAVAIL if no port has the address, and with
   // the errors of GroupPort::Open.
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override;
@@ -119,13 +124,16 @@ class UdpNetwork final : public Network {
   bool ReceiveFrom(const Port& port, UdpReceiver& receiver, const Handler& handler);
   void Publish(Port& port);
   bool Stage();
+  // Lets another host work, which this host waits for. Receives its datagrams meanwhile.
+  void AwaitPeer();
   void WaitForPeer(UdpPort& port);
   // Returns the ring to a peer, or nullptr when the datagrams must use the port's socket.
   PeerRing* RingTo(UdpPort& port, const NetAddress& peer);
-  // Waits until the ring has room. Returns how many datagrams got one. Returns 0 if the reader does
-  // not read, or if there is no ring any more.
+  // Waits until the ring has room, if `may_wait`. Returns how many datagrams got one. Returns 0 if
+  // the reader does not read, or if there is no ring any more.
   size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
-                        std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
+                        std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
+                        bool may_wait);
   void FlushRings();
   // Sends what a ring's reader did not read as datagrams.
   void SendBySocket(const NetAddress& peer, const RingDatagram& datagram);
@@ -145,6 +153,8 @@ class UdpNetwork final : public Network {
   UdpReceiver receiver_;
   UdpPort* allocated_ = nullptr;
   PeerRing* allocated_ring_ = nullptr;
+  std::span<std::byte> allocated_form_;
+  std::function<void()> before_waiting_;
   std::unique_ptr<PeerRings> peer_rings_;  // nullptr: without rings, as own_rings_
   std::unique_ptr<OwnRings> own_rings_;
   std::unique_ptr<UdpReceiver> staging_receiver_;  // created at the first use

@@ -58,43 +58,77 @@ JobTicket CopyJobs::Offer(Time now, const QueuePair& requester, const QueuePair&
   return ticket || &first == &second ? ticket : OfferTo(now, second, requester, other, from, to);
 }
 
+std::optional<uint32_t> CopyJobs::FreeSlot(Time now, GroupShare& share) {
+  if (share.sole_process == ProcessId::kNone || share.jobs == nullptr) return std::nullopt;
+  JobBoard& board = BoardOf(share);
+  const uint32_t slot = board.offered % JobPage::kSlots;
+  if (board.refused || board.in_use[slot] || !IsPolling(now, share, board)) return std::nullopt;
+  return slot;
+}
+
 JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const QueuePair& requester,
                             const QueuePair& other, const Pieces& from, const Pieces& to) {
-  if (share.sole_process == ProcessId::kNone || share.jobs == nullptr) return {};
   const bool push = from.IsOf(share.sole_process);
   const Pieces& own = push ? from : to;
   const Pieces& far = push ? to : from;
   if (!own.IsOf(share.sole_process) || !far.IsOf(far.process())) return {};
-  JobBoard& board = BoardOf(share);
-  const uint32_t slot = board.offered % JobPage::kSlots;
-  if (board.refused || board.in_use[slot] || !IsPolling(now, share, board)) return {};
+  const auto slot = FreeSlot(now, share);
+  if (!slot) return {};
   if (memory_.IsShared(from.process(), from.ranges()) ||
       memory_.IsShared(to.process(), to.ranges())) {
     return {};  // the host copies once, too
   }
   const uint32_t pid = memory_.PidFor(share.sole_process, far.process());
   if (pid == 0) return {};
+  return Publish({.share = &share,
+                  .slot = *slot,
+                  .requester = requester.handle,
+                  .other = other.handle,
+                  .from = SideOf(from),
+                  .to = SideOf(to),
+                  .offered_at = now},
+                 {pid, push, own.ranges(), far.ranges()});
+}
 
+JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
+                                std::span<std::byte> to) {
+  GroupShare& share = qp.share();
+  if (from.length() < kMinJobBytes || from.ranges().size() > CopyJob::kMaxRanges ||
+      !from.IsOf(share.sole_process)) {
+    return {};
+  }
+  const auto slot = FreeSlot(now, share);
+  if (!slot || memory_.IsShared(from.process(), from.ranges())) return {};
+  const uint32_t pid = memory_.HostPidFor(share.sole_process);
+  if (pid == 0) return {};
+  const MemoryRange range{reinterpret_cast<uint64_t>(to.data()), to.size()};
+  return Publish({.share = &share,
+                  .slot = *slot,
+                  .requester = qp.handle,
+                  .other = qp.handle,
+                  .from = SideOf(from),
+                  .to = {},
+                  .offered_at = now},
+                 {pid, /*push=*/true, from.ranges(), {&range, 1}});
+}
+
+JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied) {
   if (free_.empty()) {
     offers_.emplace_back();
     free_.push_back(static_cast<uint32_t>(offers_.size()));
   }
   const JobTicket ticket{free_.back()};
   free_.pop_back();
-  Of(ticket) = {.share = &share,
-                .slot = slot,
-                .requester = requester.handle,
-                .other = other.handle,
-                .from = SideOf(from),
-                .to = SideOf(to),
-                .offered_at = now};
-  board.in_use[slot] = true;
-  CopyJob& job = share.jobs->jobs[slot];
+  Of(ticket) = offer;
+  GroupShare& share = *offer.share;
+  JobBoard& board = BoardOf(share);
+  board.in_use[offer.slot] = true;
+  CopyJob& job = share.jobs->jobs[offer.slot];
   job.number = board.offered;
-  job.pid = pid;
-  job.pull = push ? 0 : 1;
-  job.own_count = Fill(job.own, own.ranges());
-  job.other_count = Fill(job.other, far.ranges());
+  job.pid = copied.pid;
+  job.pull = copied.push ? 0 : 1;
+  job.own_count = Fill(job.own, copied.own);
+  job.other_count = Fill(job.other, copied.other);
   job.Set(CopyJob::kOffered);
   std::atomic_ref(share.jobs->offered).store(++board.offered, std::memory_order_release);
   return ticket;
@@ -141,10 +175,14 @@ Time CopyJobs::EndOf(const JobOffer& offer) {
   return std::max(offer.offered_at, BoardOf(*offer.share).copied_at) + kOfferFor;
 }
 
-void CopyJobs::End(JobTicket ticket) {
+bool CopyJobs::End(JobTicket ticket) {
   JobOffer& offer = Of(ticket);
-  if (offer.share != nullptr && !offer.withdrawn) Withdraw(offer);
+  bool has_ended = true;
+  if (offer.share != nullptr) {
+    has_ended = offer.withdrawn ? JobOf(offer).Now() != CopyJob::kTaken : Withdraw(offer);
+  }
   Free(ticket);
+  return has_ended;
 }
 
 bool CopyJobs::IsOverdue(Time now, JobTicket ticket) {
@@ -177,18 +215,19 @@ void CopyJobs::Forget(const GroupShare& share) {
   }
 }
 
-void CopyJobs::Withdraw(JobOffer& offer) {
+bool CopyJobs::Withdraw(JobOffer& offer) {
   offer.withdrawn = true;
   CopyJob& job = JobOf(offer);
-  if (job.Claim(CopyJob::kFree)) return;
+  if (job.Claim(CopyJob::kFree)) return true;
   JobBoard& board = BoardOf(*offer.share);
   // After the host has waited in vain for one job of a group, it no longer waits for that group's
   // other jobs.
   for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
-    if (job.Now() != CopyJob::kTaken) return;
+    if (job.Now() != CopyJob::kTaken) return true;
     memory_.LetOthersRun();
   }
   board.stopped = board.refused = true;
+  return false;
 }
 
 }  // namespace rdmaemu::transport

@@ -79,9 +79,13 @@ class CopyJobs {
   // Acts as PayloadOwner::Offer. Returns no ticket when the host can make the copy more cheaply.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
                   const Pieces& to, JobTicket behind);
+  // Offers a copy from a program's memory to this host's memory at `to`, which must stay mapped
+  // while the offer exists (End). Offers it to the QP's own program.
+  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from, std::span<std::byte> to);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
-  void End(JobTicket ticket);
+  // Returns false if a thread may still write, because it was stopped during the copy.
+  bool End(JobTicket ticket);
   // Returns true when no thread has taken the offer within its time limit.
   bool IsOverdue(Time now, JobTicket ticket);
   // Ends the offer unless a thread has taken it. Returns true if the offer has ended.
@@ -99,11 +103,21 @@ class CopyJobs {
  private:
   JobTicket OfferTo(Time now, GroupShare& share, const QueuePair& requester, const QueuePair& other,
                     const Pieces& from, const Pieces& to);
+  // Returns the slot of the group's next offer. Nothing: the group gets no offer now.
+  std::optional<uint32_t> FreeSlot(Time now, GroupShare& share);
+  // What the program copies.
+  struct Copied {
+    uint32_t pid;
+    bool push;
+    std::span<const MemoryRange> own, other;
+  };
+  JobTicket Publish(const JobOffer& offer, const Copied& copied);
   JobOffer& Of(JobTicket ticket) { return offers_[ticket.number - 1]; }
   JobOutcome StateOf(Time now, JobOffer& offer);
   // Returns when the host makes the copy of an offer that no thread has taken.
   static Time EndOf(const JobOffer& offer);
-  void Withdraw(JobOffer& offer);
+  // Returns false if a thread may still copy.
+  bool Withdraw(JobOffer& offer);
   void Free(JobTicket ticket);
 
   Memory& memory_;

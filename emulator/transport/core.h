@@ -14,6 +14,7 @@
 #include "emulator/base/timer_queue.h"
 #include "emulator/transport/engine.h"
 #include "emulator/transport/fifo.h"
+#include "emulator/transport/form_fills.h"
 #include "emulator/transport/payload_owner.h"
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/train.h"
@@ -63,11 +64,15 @@ class Core {
   explicit Core(Engine::Environment environment)
       : env(environment),
         doors(env.doors == nullptr ? kNoDoors : env.doors->flags),
-        payloads(env.memory, doors) {}
+        payloads(env.memory, doors),
+        fills(env.memory, payloads) {}
 
   Engine::Environment env;
   const DoorFlags& doors;
   PayloadOwner payloads;
+  FormFills fills;
+  bool is_wire_full = false;  // a form found no room since the flag was cleared
+  bool sends_now = false;     // forms wait for room, and the host copies their payload
   EngineCounters counters;
 
   // Returns the QP's context. Creates the context if there is none.
@@ -125,8 +130,8 @@ class Core {
   ibv_wc_status ResolveReceive(const QueuePair& qp, const RecvWqe& receive, uint64_t offset,
                                uint64_t length, Pieces& out);
 
-  // Sends a train to the local queue, or cuts it into packets for the sink. EFAULT: the payload
-  // could not be read. EAGAIN: the local queue holds `limit` trains.
+  // Sends a train to the local queue, or to the sink. EFAULT: the payload could not be read.
+  // EAGAIN: the local queue holds `limit` trains, or there is no room for a form.
   Status Transmit(Time now, Device& from, const Train& train, bool local, size_t limit);
   // Returns true when the train's source has a working link. Counts the train as sent by its
   // device, or as dropped.

@@ -7,10 +7,13 @@
 #include "emulator/transport/parking.h"
 #include "emulator/transport/requester.h"
 #include "emulator/transport/responder.h"
+#include "emulator/transport/train_form.h"
 #include "emulator/transport/unreliable.h"
 
 namespace rdmaemu::transport {
 namespace {
+
+static_assert(kMaxFormPayloadBytes >= kWirePacketsPerTurn * wire::kMaxMtuBytes);
 
 std::optional<ibv_qp_type> TypeOf(wire::TransportClass transport) {
   switch (transport) {
@@ -141,31 +144,37 @@ class Engine::Impl final : public Receiver {
     Earliest next;
     next.Note(core_.NextDeadline());
     next.Note(parking_.NextDeadline());
+    next.Note(core_.fills.NextDeadline());
     return next.deadline();
   }
   void DropStaleDeadlines() { core_.DropStaleDeadlines(); }
-  bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
+  bool AwaitsCopies() const { return parking_.AwaitsCopies() || !core_.fills.empty(); }
+  void FinishForms() { core_.fills.FinishAll(); }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
   bool Take(Time now) {
     const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
-    for (uint32_t i = 0;
-         i < kTurnsPerWork && core_.counters.packets_sent < enough_sent && !core_.doors.interrupts;
+    core_.is_wire_full = false;
+    for (uint32_t i = 0; i < kTurnsPerWork && core_.counters.packets_sent < enough_sent &&
+                         !core_.doors.interrupts && !core_.is_wire_full;
          ++i) {
       QpContext* context = core_.round.Pop();
       if (context == nullptr) break;
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
-    return core_.HasLocal() || parking_.AwaitsCopies();
+    return core_.HasLocal() || AwaitsCopies();
   }
 
   bool Deliver(Time now) {
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
+    const bool filled = !core_.fills.empty() && core_.fills.Turn(now);
+    FailUnread(now);
     DeliverSomeLocal(now);
-    return unparked || core_.HasLocal() || !core_.round.empty();
+    return unparked || filled || core_.HasLocal() || !core_.round.empty();
   }
 
   void SendPosted(Time now, GroupId group) {
+    core_.sends_now = true;
     std::vector<QpContext*> posted;  // a copy, because a turn changes the round
     for (QpContext* each = core_.round.first(); each != nullptr; each = each->round_next) {
       if (each->qp->group() == group) posted.push_back(each);
@@ -177,6 +186,7 @@ class Engine::Impl final : public Receiver {
         if (Turn(now, *context)) core_.MakeReady(*context);
       }
     }
+    core_.sends_now = false;
     if (!posted.empty()) DeliverSomeLocal(now);
   }
 
@@ -222,6 +232,7 @@ class Engine::Impl final : public Receiver {
     TellEnded(now, qp);
   }
   void Quiesce(const PayloadScope& scope) {
+    core_.fills.FinishAll();
     core_.payloads.Quiesce(scope);
     const auto* const of_region = std::get_if<RegionPayloads>(&scope);
     if (of_region == nullptr || !of_region->ends) return;
@@ -230,12 +241,21 @@ class Engine::Impl final : public Receiver {
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
+  // Fails the requests of forms whose payload could not be read.
+  void FailUnread(Time now) {
+    for (const FormFills::Failed& failed : core_.fills.TakeFailed()) {
+      QpContext* const context = core_.Find(failed.qp);
+      if (context == nullptr || context->epoch != failed.epoch) continue;
+      completer_.FailRequest(now, *context, failed.psn, IBV_WC_LOC_PROT_ERR);
+    }
+  }
   void TellEnded(Time now, QueuePair& qp) {
     if (core_.env.qp_ends != nullptr) core_.env.qp_ends->QpEnded(now, qp);
   }
 
   // Ends the payloads of an ended QP, because the program may reuse its buffers.
   void EndPayloads(QpContext& context) {
+    core_.fills.FinishAll();
     parking_.Drop(context);
     core_.payloads.Quiesce(QpPayloads{*context.qp});
   }
@@ -549,6 +569,7 @@ void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesCh
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
+void Engine::FinishForms() { impl_->FinishForms(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }
 

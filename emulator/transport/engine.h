@@ -11,6 +11,7 @@
 #include "emulator/base/memory.h"
 #include "emulator/base/random.h"
 #include "emulator/base/time.h"
+#include "emulator/base/unfilled_form.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/doors.h"
 #include "emulator/verbs/objects.h"
@@ -38,11 +39,21 @@ class DatagramSink {
     return rooms[0].empty() ? 0 : 1;
   }
   // Allocates a buffer for the form of a train (train_form.h), which replaces its packets. Returns
-  // an empty span if the destination takes no forms. The caller must then send packets.
-  virtual std::span<std::byte> AllocateForm(const Train&) { return {}; }
+  // nothing if the destination takes no forms. The caller must then send packets. Returns an empty
+  // span if there is no room now, unless `may_wait`.
+  virtual std::optional<std::span<std::byte>> AllocateForm(const Train&, bool /*may_wait*/) {
+    return std::nullopt;
+  }
   // Writes the ICRC and sends the buffers of the last Allocate or AllocateRun. Sends the form of
   // the last AllocateForm.
   virtual void Commit(Time now) = 0;
+  // Sends the form of the last AllocateForm before its payload is there. `payload_bytes` is the
+  // length of the payload at the form's end.
+  virtual std::unique_ptr<UnfilledForm> CommitUnfilled(Time /*now*/, size_t /*payload_bytes*/) {
+    return nullptr;
+  }
+  // Returns true if CommitUnfilled works for the form of the last AllocateForm.
+  virtual bool takes_unfilled() const { return false; }
 };
 
 // Counters of traffic and of dropped packets by reason (`rdmaemu hosts --json`).
@@ -126,6 +137,9 @@ class Engine : public TransportHooks {
   // Returns true while programs copy for this host. A copy's end makes no call, so the caller must
   // poll soon.
   bool AwaitsCopies() const;
+  // Finishes sent trains whose payload a program's thread still copies. Call this before the host
+  // waits for another host.
+  void FinishForms();
 
   void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;
   void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;

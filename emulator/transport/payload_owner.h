@@ -73,8 +73,14 @@ class PayloadOwner {
   // Act as those of CopyJobs.
   bool IsOverdue(Time now, JobTicket ticket) { return jobs_.IsOverdue(now, ticket); }
   bool TakeBack(JobTicket ticket) { return jobs_.TakeBack(ticket); }
-  // Withdraws the offer. Waits for a copy that has begun.
-  void End(JobTicket ticket) { jobs_.End(ticket); }
+  // Withdraws the offer. Waits for a copy that has begun. Returns false if the copy's thread was
+  // stopped and may write later.
+  bool End(JobTicket ticket) { return jobs_.End(ticket); }
+  // Acts as CopyJobs::OfferToHost.
+  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
+                        std::span<std::byte> to) {
+    return jobs_.OfferToHost(now, qp, from, to);
+  }
 
   void Quiesce(const PayloadScope& scope);
 

@@ -15,9 +15,9 @@
 
 namespace rdmaemu::transport {
 
-// The most payload bytes of one train between hosts. As many as one copy between two processes
-// moves at a time, so that the bytes are still in the cache when the receiver copies them.
-inline constexpr size_t kMaxFormPayloadBytes = size_t{128} << 10;
+// The most payload bytes of one train between hosts: as many as a QP sends in one turn
+// (kWirePacketsPerTurn).
+inline constexpr size_t kMaxFormPayloadBytes = size_t{256} << 10;
 // The most bytes before the payload.
 inline constexpr size_t kMaxFormHeadBytes = 12 + wire::kMaxHeaderBytes;
 inline constexpr size_t kMaxFormBytes = kMaxFormHeadBytes + kMaxFormPayloadBytes;

@@ -2,6 +2,7 @@
 // payload from program memory in batches, because one call per packet costs more than the packet.
 // For the sink, reads directly into the packets.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "emulator/transport/core.h"
@@ -117,9 +118,26 @@ std::vector<std::byte> Core::DatagramOf(const Train& train, uint32_t index) {
 
 bool Core::SendForm(Time now, const Train& train, Status& status) {
   if (!HasForm(train)) return false;
-  const std::span<std::byte> form = env.sink.AllocateForm(train);
-  if (form.empty()) return false;
-  const std::span<std::byte> payload = EmitFormHead(train, form);
+  // Programs fill forms meanwhile. A wait would end their copies (FormFills::FinishAll).
+  const bool may_wait =
+      fills.empty() || sends_now || doors.packets || train.length() < kMinJobBytes;
+  const auto form = env.sink.AllocateForm(train, may_wait);
+  if (!form) return false;
+  if (form->empty()) {
+    is_wire_full = true;
+    status = Fail(EAGAIN);
+    return true;
+  }
+  const std::span<std::byte> payload = EmitFormHead(train, *form);
+  const QpContext* const requester =
+      env.sink.takes_unfilled() && !sends_now ? Find(train.origin) : nullptr;
+  const JobTicket ticket =
+      requester == nullptr ? JobTicket{} : fills.Offer(now, *requester, train, payload);
+  if (ticket) {
+    fills.Add(train, ticket, env.sink.CommitUnfilled(now, payload.size()));
+    counters.packets_sent += train.packets;
+    return true;
+  }
   if (train.is_bytes) {
     CopyParts(train.bytes, {&payload, 1});
   } else if (!payload.empty()) {

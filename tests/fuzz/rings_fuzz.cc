@@ -23,7 +23,7 @@ class Scene {
     REQUIRE(writer_ && reader_ && memory_);
     const size_t bytes = 1;
     std::span<std::byte> room;
-    REQUIRE(writer_.AllocateRun({}, 0, {&bytes, 1}, {&room, 1}) == 1);
+    REQUIRE(writer_.AllocateRun({}, 0, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}) == 1);
     writer_.Commit();
     write_begin_ = room.data() - sizeof(RingEntry);
     read_begin_ = reader_.Next()->bytes.data() - sizeof(RingEntry);
@@ -52,7 +52,7 @@ class Scene {
     std::array<size_t, 4> bytes;
     for (size_t& each : bytes) each = in_.OneIn(4) ? in_.Edge32() : in_.U8();
     std::array<std::span<std::byte>, 4> rooms;
-    const size_t count = writer_.AllocateRun({}, in_.U8(), bytes, rooms);
+    const size_t count = writer_.AllocateRun({}, in_.U8(), WireForm{static_cast<uint8_t>(in_.U8() & 1)}, bytes, rooms);
     for (size_t i = 0; i < count; i++) {
       REQUIRE(rooms[i].size() == bytes[i]);
       REQUIRE(IsInside(rooms[i], write_begin_));

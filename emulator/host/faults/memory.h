@@ -35,6 +35,9 @@ class MemoryFaults final : public Memory {
   uint32_t PidFor(ProcessId taker, ProcessId owner) override {
     return IsWatched() ? 0 : memory_.PidFor(taker, owner);
   }
+  uint32_t HostPidFor(ProcessId taker) override {
+    return IsWatched() ? 0 : memory_.HostPidFor(taker);
+  }
   bool IsShared(ProcessId process, std::span<const MemoryRange> ranges) override {
     return memory_.IsShared(process, ranges);
   }

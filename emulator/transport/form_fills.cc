@@ -1,0 +1,64 @@
+#include "emulator/transport/form_fills.h"
+
+#include <cerrno>
+#include <utility>
+
+namespace rdmaemu::transport {
+
+// UC and UD requests complete before their receiver has them, so the program may then change the
+// payload. A repeated request may complete by the response to its first packets. A READ response is
+// read before later requests of its QP.
+JobTicket FormFills::Offer(Time now, const QpContext& requester, const Train& train,
+                           std::span<std::byte> to) {
+  if (train.headers.transport != wire::TransportClass::kRc || !train.info().request ||
+      train.is_bytes || PsnDiff(train.headers.psn, requester.requester.highest_psn) < 0) {
+    return {};
+  }
+  return payloads_.OfferToHost(now, *requester.qp, train.pieces, to);
+}
+
+void FormFills::Add(const Train& train, JobTicket ticket, std::unique_ptr<UnfilledForm> form) {
+  fills_.push_back(
+      {ticket, std::move(form), train.pieces, {train.origin, train.epoch, train.headers.psn}});
+}
+
+bool FormFills::Turn(Time now) {
+  return std::erase_if(fills_, [&](Fill& fill) {
+           switch (payloads_.OutcomeOf(now, fill.ticket)) {
+             case JobOutcome::kWaiting:
+               return false;
+             case JobOutcome::kCopied:
+               fill.form->Finish(true);
+               return true;
+             default:
+               CopyByHost(fill);
+               return true;
+           }
+         }) > 0;
+}
+
+void FormFills::FinishAll() {
+  for (Fill& fill : std::exchange(fills_, {})) {
+    if (payloads_.End(fill.ticket)) {
+      CopyByHost(fill);
+      continue;
+    }
+    fill.form->Abandon();
+    abandoned_.push_back(std::move(fill.form));
+  }
+}
+
+// If the program has ended, the packets are lost (Placement::kProcessEnded).
+void FormFills::CopyByHost(Fill& fill) {
+  const Status read = fill.from.Read(memory_, fill.form->payload());
+  fill.form->Finish(read.has_value());
+  if (!read && read.error().code != ESRCH) failed_.push_back(fill.request);
+}
+
+std::optional<Time> FormFills::NextDeadline() const {
+  Earliest next;
+  for (const Fill& fill : fills_) next.Note(payloads_.DeadlineOf(fill.ticket));
+  return next.deadline();
+}
+
+}  // namespace rdmaemu::transport

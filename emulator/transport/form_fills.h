@@ -1,0 +1,62 @@
+// Forms of trains to other hosts (train_form.h) whose payload a program's thread copies
+// (copy_jobs.h). A form is in the network before its payload is. Its receiver waits for it, so the
+// order of the forms stays. The host copies what no thread copies.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "emulator/base/time.h"
+#include "emulator/transport/engine.h"
+#include "emulator/transport/payload_owner.h"
+#include "emulator/transport/qp_context.h"
+#include "emulator/transport/train.h"
+
+namespace rdmaemu::transport {
+
+class FormFills {
+ public:
+  FormFills(Memory& memory, PayloadOwner& payloads) : memory_(memory), payloads_(payloads) {}
+
+  // Offers the copy of the payload of a request to its program. `to` is the payload's place in the
+  // form. Returns no ticket if the host must copy it now.
+  JobTicket Offer(Time now, const QpContext& requester, const Train& train,
+                  std::span<std::byte> to);
+  // Takes the form of an offered copy.
+  void Add(const Train& train, JobTicket ticket, std::unique_ptr<UnfilledForm> form);
+  // Finishes forms whose copies have ended. Returns true if there were any.
+  bool Turn(Time now);
+  // Finishes all forms. Call this before program memory may change, and before the host waits for
+  // another host: that host may wait for a form.
+  void FinishAll();
+  bool empty() const { return fills_.empty(); }
+  std::optional<Time> NextDeadline() const;
+
+  // A request whose payload could not be read. Its form is lost.
+  struct Failed {
+    Handle qp;
+    uint64_t epoch;
+    uint32_t psn;
+  };
+  // Returns the failures since the last call.
+  std::vector<Failed> TakeFailed() { return std::exchange(failed_, {}); }
+
+ private:
+  struct Fill {
+    JobTicket ticket;
+    std::unique_ptr<UnfilledForm> form;
+    Pieces from;
+    Failed request;
+  };
+  void CopyByHost(Fill& fill);
+
+  Memory& memory_;
+  PayloadOwner& payloads_;
+  std::vector<Fill> fills_;  // bounded by the slots of the programs' JobPages
+  std::vector<Failed> failed_;
+  // Forms that stopped threads may still write. They are never reused.
+  std::vector<std::unique_ptr<UnfilledForm>> abandoned_;
+};
+
+}  // namespace rdmaemu::transport
