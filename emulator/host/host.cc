@@ -285,6 +285,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void DropStaleDeadlines() { engine_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
+  bool AwaitsForms() const { return !StandsStill() && engine_.AwaitsForms(); }
+  bool HasFilledForms() { return !StandsStill() && engine_.HasFilledForms(); }
   bool AwaitsApplication(Time now) const {
     // While a barrier holds something, the host waits for the test to release it.
     return doors_.holds() || cm_.HoldsEvents() || engine_.AwaitsApplication() ||
@@ -712,6 +714,8 @@ bool Host::Work(Time now) {
   return impl_->Deliver(now);
 }
 bool Host::AwaitsCopies() const { return impl_->AwaitsCopies(); }
+bool Host::AwaitsForms() const { return impl_->AwaitsForms(); }
+bool Host::HasFilledForms() { return impl_->HasFilledForms(); }
 void Host::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }
 bool Host::AwaitsApplication(Time now) const { return impl_->AwaitsApplication(now); }

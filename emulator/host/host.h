@@ -160,6 +160,9 @@ class Host {
   // Returns true while programs copy on the host's behalf. A program makes no call when a copy
   // ends, so the caller must poll without sleeping.
   bool AwaitsCopies() const;
+  // Act as those of transport::Engine.
+  bool AwaitsForms() const;
+  bool HasFilledForms();
   void Expire(Time now);
   // Returns when Expire must be called. May be too early, because timers of answered requests stay
   // armed.

@@ -216,6 +216,11 @@ void HostProcess::Run() {
     const Time real = RealNow();
     const bool found = Scan(real);
     did_work_ |= found;
+    // A copy takes as long as a wake-up. Meanwhile the other host needs this processor.
+    if (!found && host_->AwaitsForms()) {
+      Sleep();
+      continue;
+    }
     switch (policy_.Next(found, real)) {
       case IdlePolicy::Step::kScan:
         break;
@@ -376,8 +381,8 @@ void HostProcess::Sleep() {
   network_.PrepareRingsForSleep(true);
   // A doorbell may have rung before the programs saw that they must wake up the host. Refusals must
   // be handled before time may jump over them.
-  if (!host_->PollDoorbells(Now()) && !server_->StopWatchingPages() && !HearRefusals(Now()) &&
-      !network_.HasUnreadInRings()) {
+  if (!host_->PollDoorbells(Now()) && !host_->HasFilledForms() && !server_->StopWatchingPages() &&
+      !HearRefusals(Now()) && !network_.HasUnreadInRings()) {
     trace_.Flush();
     // Return the memory of destroyed objects to the system now, because the host has no work.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);

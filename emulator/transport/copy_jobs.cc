@@ -171,8 +171,18 @@ std::optional<Time> CopyJobs::DeadlineOf(JobTicket ticket) {
   return ended ? offer.offered_at + kOfferFor : EndOf(offer);
 }
 
+bool CopyJobs::HasEnded(JobTicket ticket) {
+  const JobOffer& offer = Of(ticket);
+  if (offer.share == nullptr || offer.withdrawn) return true;
+  const CopyJob::State state = JobOf(offer).Now();
+  return state != CopyJob::kOffered && state != CopyJob::kTaken;
+}
+
 Time CopyJobs::EndOf(const JobOffer& offer) {
-  return std::max(offer.offered_at, BoardOf(*offer.share).copied_at) + kOfferFor;
+  const bool is_busy =
+      std::atomic_ref(offer.share->jobs->busy).load(std::memory_order_relaxed) != 0;
+  return std::max(offer.offered_at, BoardOf(*offer.share).copied_at) +
+         (is_busy ? kOfferWhileBusyFor : kOfferFor);
 }
 
 bool CopyJobs::End(JobTicket ticket) {

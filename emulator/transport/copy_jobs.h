@@ -24,6 +24,8 @@ inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
 // the program ended another copy within this time. (A thread takes offers of at most 1 MiB at once.
 // The next offers wait meanwhile.)
 inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
+// The same limit while a thread of the program makes other copies.
+inline constexpr Duration kOfferWhileBusyFor = std::chrono::milliseconds(1);
 // How often the host yields while it waits for a copy that a thread began. Afterwards the host
 // continues without that copy, because the thread has probably been stopped.
 inline constexpr int kMaxWaitsForCopy = 20000;
@@ -84,6 +86,8 @@ class CopyJobs {
   JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from, std::span<std::byte> to);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
+  // Returns true if no thread makes the copy now, or will.
+  bool HasEnded(JobTicket ticket);
   // Returns false if a thread may still write, because it was stopped during the copy.
   bool End(JobTicket ticket);
   // Returns true when no thread has taken the offer within its time limit.

@@ -148,7 +148,9 @@ class Engine::Impl final : public Receiver {
     return next.deadline();
   }
   void DropStaleDeadlines() { core_.DropStaleDeadlines(); }
-  bool AwaitsCopies() const { return parking_.AwaitsCopies() || !core_.fills.empty(); }
+  bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
+  bool AwaitsForms() const { return !core_.fills.empty(); }
+  bool HasFilledForms() { return core_.fills.AnyEnded(); }
   void FinishForms() { core_.fills.FinishAll(); }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
@@ -162,7 +164,7 @@ class Engine::Impl final : public Receiver {
       if (context == nullptr) break;
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
-    return core_.HasLocal() || AwaitsCopies();
+    return core_.HasLocal() || AwaitsCopies() || AwaitsForms();
   }
 
   bool Deliver(Time now) {
@@ -569,6 +571,8 @@ void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesCh
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
+bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }
+bool Engine::HasFilledForms() { return impl_->HasFilledForms(); }
 void Engine::FinishForms() { impl_->FinishForms(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }

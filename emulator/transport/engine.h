@@ -137,6 +137,10 @@ class Engine : public TransportHooks {
   // Returns true while programs copy for this host. A copy's end makes no call, so the caller must
   // poll soon.
   bool AwaitsCopies() const;
+  // Returns true while a program's thread copies the payload of a sent train. The thread rings the
+  // doorbell of a sleeping host at the end. HasFilledForms returns true if a copy has ended.
+  bool AwaitsForms() const;
+  bool HasFilledForms();
   // Finishes sent trains whose payload a program's thread still copies. Call this before the host
   // waits for another host.
   void FinishForms();

@@ -1,5 +1,6 @@
 #include "emulator/transport/form_fills.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -35,6 +36,11 @@ bool FormFills::Turn(Time now) {
                return true;
            }
          }) > 0;
+}
+
+bool FormFills::AnyEnded() {
+  return std::ranges::any_of(fills_,
+                             [&](const Fill& fill) { return payloads_.HasEnded(fill.ticket); });
 }
 
 void FormFills::FinishAll() {

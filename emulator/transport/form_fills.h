@@ -31,6 +31,8 @@ class FormFills {
   // another host: that host may wait for a form.
   void FinishAll();
   bool empty() const { return fills_.empty(); }
+  // Returns true if Turn would finish a form whose copy has ended.
+  bool AnyEnded();
   std::optional<Time> NextDeadline() const;
 
   // A request whose payload could not be read. Its form is lost.

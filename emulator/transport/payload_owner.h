@@ -70,6 +70,7 @@ class PayloadOwner {
   // Returns the time of the next OutcomeOf call. nullopt: a thread is copying and will ring a
   // doorbell when it has ended.
   std::optional<Time> DeadlineOf(JobTicket ticket) { return jobs_.DeadlineOf(ticket); }
+  bool HasEnded(JobTicket ticket) { return jobs_.HasEnded(ticket); }
   // Act as those of CopyJobs.
   bool IsOverdue(Time now, JobTicket ticket) { return jobs_.IsOverdue(now, ticket); }
   bool TakeBack(JobTicket ticket) { return jobs_.TakeBack(ticket); }
