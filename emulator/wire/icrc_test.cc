@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "emulator/base/random.h"
@@ -145,6 +147,54 @@ TEST(Icrc, SizesThatNoPacketHasAreRefused) {
   auto large = Datagram(random, 65507);
   SealPacket(UcSend().flow, large);
   EXPECT_FALSE(VerifyIcrc(UcSend().flow, large));
+}
+
+// Every size has its entry computed, is found again, and is replaced by other sizes and flows of
+// the same entry.
+TEST(IcrcCache, AgreesWithSingleComputationsForMixedFlowsAndSizes) {
+  Random random(5);
+  IcrcCache cache;
+  UdpFlow other_port = UcSend().flow;
+  other_port.source_port = 4791;
+  const std::array flows{UcSend().flow, CnpOfAConnectX4().flow, Ipv6Flow(), other_port};
+  for (int i = 0; i < 20000; i++) {
+    const UdpFlow& flow = flows.at(random.Next32() % flows.size());
+    const size_t few = 16 + 4 * (random.Next32() % 4);
+    const size_t any = 16 + random.Next32() % 4200;
+    auto bytes = Datagram(random, random.Next32() % 2 == 0 ? few : std::min<size_t>(any, 4150));
+    if (random.Next32() % 4 != 0) bytes[4] = std::byte{0};
+    auto sealed = bytes;
+    SealPacket(flow, sealed);
+    cache.Seal(flow, bytes);
+    ASSERT_EQ(bytes, sealed);
+    ASSERT_EQ(cache.Verify(flow, bytes), VerifyIcrc(flow, bytes));
+    bytes[random.Next32() % bytes.size()] ^= std::byte{0x10};
+    ASSERT_EQ(cache.Verify(flow, bytes), VerifyIcrc(flow, bytes));
+  }
+}
+
+TEST(IcrcCache, FindsTheIpId) {
+  IcrcCache cache;
+  for (int i = 0; i < 2; i++) {
+    EXPECT_EQ(cache.Verify(UcSend().flow, UcSend().datagram), UcSend().ip_id);
+    EXPECT_EQ(cache.Verify(CnpOfAConnectX4().flow, CnpOfAConnectX4().datagram),
+              CnpOfAConnectX4().ip_id);
+  }
+}
+
+TEST(IcrcCache, SizesThatNoPacketHasAreRefused) {
+  Random random(6);
+  IcrcCache cache;
+  for (size_t size = 0; size < 16; ++size) {
+    auto bytes = Datagram(random, size);
+    const auto before = bytes;
+    cache.Seal(UcSend().flow, bytes);
+    EXPECT_EQ(bytes, before);
+    EXPECT_FALSE(cache.Verify(UcSend().flow, bytes));
+  }
+  auto large = Datagram(random, 65507);
+  cache.Seal(UcSend().flow, large);
+  EXPECT_FALSE(cache.Verify(UcSend().flow, large));
 }
 
 }  // namespace
