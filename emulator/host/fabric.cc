@@ -63,7 +63,7 @@ std::unique_ptr<UnfilledForm> Fabric::CommitUnfilled(Time, size_t payload_bytes)
 void Fabric::Commit(Time now) {
   CountForm();
   for (const std::span<std::byte> datagram : pending_) {
-    wire::SealPacket(pending_flow_, datagram);
+    sent_icrc_.Seal(pending_flow_, datagram);
     counters_.datagrams_sent++;
     counters_.bytes_sent += datagram.size();
     if (trace_.wants_packets()) trace_.WritePacket(now, pending_flow_, datagram);
@@ -124,19 +124,18 @@ void Fabric::QueueLocal(Time now, const cm::CmRoute& route, const wire::CmMessag
   local_.push_back({route, message});
 }
 
-std::optional<wire::Packet> Fabric::CheckReceived(Time now, const wire::UdpFlow& flow,
-                                                  std::span<const std::byte> udp_payload) {
+bool Fabric::CheckReceived(Time now, const wire::UdpFlow& flow,
+                           std::span<const std::byte> udp_payload, wire::Packet& packet) {
   counters_.datagrams_received++;
   counters_.bytes_received += udp_payload.size();
   if (trace_.wants_packets()) trace_.WritePacket(now, flow, udp_payload);
-  if (!wire::VerifyIcrc(flow, udp_payload)) {
+  if (!received_icrc_.Verify(flow, udp_payload)) {
     counters_.dropped_bad_icrc++;
-    return std::nullopt;
+    return false;
   }
-  const auto packet = wire::Parse(udp_payload);
-  if (packet) return *packet;
-  counters_.dropped_unparsed.at(static_cast<size_t>(packet.error()))++;
-  return std::nullopt;
+  const auto error = wire::ParseInto(udp_payload, packet);
+  if (error) counters_.dropped_unparsed.at(static_cast<size_t>(*error))++;
+  return !error;
 }
 
 void Fabric::CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form,

@@ -75,10 +75,11 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
     }
     return !local_.empty();
   }
-  // Checks a received datagram, counts it, and writes it to the capture. Returns nothing for a
-  // datagram that a device drops, because its ICRC is wrong or it is no RoCE v2 packet.
-  std::optional<wire::Packet> CheckReceived(Time now, const wire::UdpFlow& flow,
-                                            std::span<const std::byte> udp_payload);
+  // Checks a received datagram, counts it, writes it to the capture, and parses it to `packet`.
+  // Returns false for a datagram that a device drops, because its ICRC is wrong or it is no RoCE v2
+  // packet.
+  bool CheckReceived(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload,
+                     wire::Packet& packet);
   // Counts the packets of a train that another host sent as a form, and appends them to `packets`.
   // Counts a form that is impossible as a datagram that cannot be parsed.
   void CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form,
@@ -102,6 +103,7 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   trace::Sink& trace_;
   FabricCounters counters_;
   std::deque<LocalMessage> local_;
+  wire::IcrcCache sent_icrc_, received_icrc_;
   wire::UdpFlow pending_flow_{};
   std::vector<std::span<std::byte>> pending_;  // rooms that Commit seals and sends
   struct PendingForm {

@@ -361,20 +361,25 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     size_t taken = 0;
     for (const std::span<const std::byte> udp_payload : udp_payloads) {
       taken++;
-      const auto packet = fabric_.CheckReceived(now, flow, udp_payload);
-      if (!packet) continue;
-      if (!is_ours) {
+      wire::Packet& packet = received_.emplace_back();
+      if (!fabric_.CheckReceived(now, flow, udp_payload, packet)) {
+        received_.pop_back();
+      } else if (!is_ours) {
+        received_.pop_back();
         fabric_.counters().dropped_not_ours++;
       } else if (!arrives) {
+        received_.pop_back();
         fabric_.counters().dropped_no_link++;
-      } else if (packet->headers.destination_qpn != wire::kGsiQpn) {
-        if (PassesDoor(now, flow, *packet, udp_payload, at)) received_.push_back(*packet);
+      } else if (packet.headers.destination_qpn != wire::kGsiQpn) {
+        if (!PassesDoor(now, flow, packet, udp_payload, at)) received_.pop_back();
         if (flags.completions || flags.packets) break;
       } else {
         // The effects of this packet must be between those of the packets before and after it.
+        const wire::Packet mad = packet;
+        received_.pop_back();
         engine_.Receive(now, flow, received_, at);
         received_.clear();
-        ReceiveMad(now, flow, *packet);
+        ReceiveMad(now, flow, mad);
         if (faults_.HasDeeds()) break;
       }
     }

@@ -71,14 +71,14 @@ bool ParseForm(const wire::UdpFlow& flow, std::span<const std::byte> form, Train
   Prefix prefix;
   if (head_bytes < sizeof prefix) return false;
   std::memcpy(&prefix, head.data(), sizeof prefix);
-  const auto headers = wire::ParseHeaders(std::span(head).first(head_bytes).subspan(sizeof prefix));
-  if (!headers) return false;
-  const size_t payload_at = sizeof prefix + headers->info().header_bytes;
+  if (wire::ParseHeaders(std::span(head).first(head_bytes).subspan(sizeof prefix), train.headers)) {
+    return false;
+  }
+  const size_t payload_at = sizeof prefix + train.info().header_bytes;
   if (prefix.payload_bytes > kMaxFormPayloadBytes ||
       form.size() != payload_at + prefix.payload_bytes || prefix.begins > 1 || prefix.ends > 1) {
     return false;
   }
-  train.headers = *headers;
   train.source = flow.source;
   train.destination = flow.destination;
   train.begins = prefix.begins != 0;

@@ -26,12 +26,22 @@ constexpr uint8_t kSelectivityShift = 4;
 
 uint8_t ByteAt(const std::byte* p, size_t offset) { return static_cast<uint8_t>(p[offset]); }
 
+constexpr PacketHeaders kNoHeaders;
+
+TransportClass TransportIn(const std::byte* bth) {
+  return static_cast<TransportClass>(ByteAt(bth, 0) & kTransportMask);
+}
+Operation OperationIn(const std::byte* bth) {
+  return static_cast<Operation>(ByteAt(bth, 0) & kOperationMask);
+}
+uint8_t PadIn(const std::byte* bth) { return ByteAt(bth, 1) >> kPadShift & 3; }
+
 void ParseBth(const std::byte* p, PacketHeaders& headers) {
-  headers.transport = static_cast<TransportClass>(ByteAt(p, 0) & kTransportMask);
-  headers.operation = static_cast<Operation>(ByteAt(p, 0) & kOperationMask);
+  headers.transport = TransportIn(p);
+  headers.operation = OperationIn(p);
   headers.solicited = (ByteAt(p, 1) & kSolicitedBit) != 0;
   headers.mig_req = (ByteAt(p, 1) & kMigReqBit) != 0;
-  headers.pad_bytes = ByteAt(p, 1) >> kPadShift & 3;
+  headers.pad_bytes = PadIn(p);
   headers.pkey = static_cast<uint16_t>(LoadBig<2>(p + 2));
   headers.destination_qpn = static_cast<uint32_t>(LoadBig<3>(p + 5));
   headers.ack_request = (ByteAt(p, 8) & kAckRequestBit) != 0;
@@ -123,38 +133,56 @@ void EmitExtended(std::byte* p, const OpcodeInfo& info, const PacketHeaders& hea
   if (info.ieth) StoreBig<4>(p, headers.invalidate_rkey);
 }
 
-}  // namespace
-
-tl::expected<PacketHeaders, ParseError> ParseHeaders(std::span<const std::byte> bytes) {
+// Checks what all packets have, except the payload. Sets `info` to the properties of the opcode.
+std::optional<ParseError> CheckHeaders(std::span<const std::byte> bytes, const OpcodeInfo*& info) {
+  if (bytes.size() < kBaseHeaderBytes) return ParseError::kTooShort;
   const std::byte* const p = bytes.data();
-  if (bytes.size() < kBaseHeaderBytes) return tl::make_unexpected(ParseError::kTooShort);
-  if ((ByteAt(p, 1) & kVersionMask) != 0) return tl::make_unexpected(ParseError::kBadVersion);
-  PacketHeaders headers;
-  ParseBth(p, headers);
-  const OpcodeInfo& info = headers.info();
-  if (info.name == nullptr) return tl::make_unexpected(ParseError::kBadOpcode);
-  if (bytes.size() < info.header_bytes) return tl::make_unexpected(ParseError::kTooShort);
-  ParseExtended(p + kBaseHeaderBytes, info, headers);
-  return headers;
+  if ((ByteAt(p, 1) & kVersionMask) != 0) return ParseError::kBadVersion;
+  info = &Opcode(TransportIn(p), OperationIn(p));
+  if (info->name == nullptr) return ParseError::kBadOpcode;
+  return bytes.size() < info->header_bytes ? std::optional(ParseError::kTooShort) : std::nullopt;
 }
 
-tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
-  if (udp_payload.size() < kIcrcBytes) return tl::make_unexpected(ParseError::kTooShort);
-  const auto headers = ParseHeaders(udp_payload.first(udp_payload.size() - kIcrcBytes));
-  if (!headers) return tl::make_unexpected(headers.error());
-  Packet packet;
-  packet.headers = *headers;
-  const OpcodeInfo& info = packet.headers.info();
+void ParseChecked(const std::byte* p, const OpcodeInfo& info, PacketHeaders& headers) {
+  // Copying a constant is four times as fast as the `rep stos` of an initialisation.
+  std::memcpy(static_cast<void*>(&headers), &kNoHeaders, sizeof kNoHeaders);
+  ParseBth(p, headers);
+  ParseExtended(p + kBaseHeaderBytes, info, headers);
+}
+
+}  // namespace
+
+std::optional<ParseError> ParseHeaders(std::span<const std::byte> bytes, PacketHeaders& headers) {
+  const OpcodeInfo* info = nullptr;
+  if (const auto error = CheckHeaders(bytes, info)) return error;
+  ParseChecked(bytes.data(), *info, headers);
+  return std::nullopt;
+}
+
+std::optional<ParseError> ParseInto(std::span<const std::byte> udp_payload, Packet& packet) {
+  if (udp_payload.size() < kIcrcBytes) return ParseError::kTooShort;
+  const OpcodeInfo* checked = nullptr;
+  if (const auto error =
+          CheckHeaders(udp_payload.first(udp_payload.size() - kIcrcBytes), checked)) {
+    return error;
+  }
+  const OpcodeInfo& info = *checked;
+  const std::byte* const p = udp_payload.data();
   const size_t padded = udp_payload.size() - info.header_bytes - kIcrcBytes;
   // The transport checks the length of a First or Middle packet against the path MTU. For a wrong
   // length it sends a NAK, which needs the QP.
-  if (padded % 4 != 0 || (!info.payload && padded != 0)) {
-    return tl::make_unexpected(ParseError::kBadLength);
-  }
-  const size_t pad = packet.headers.pad_bytes;
-  if (pad > padded) return tl::make_unexpected(ParseError::kBadPadding);
-  if (padded - pad > kMaxMtuBytes) return tl::make_unexpected(ParseError::kBadLength);
+  if (padded % 4 != 0 || (!info.payload && padded != 0)) return ParseError::kBadLength;
+  const size_t pad = PadIn(p);
+  if (pad > padded) return ParseError::kBadPadding;
+  if (padded - pad > kMaxMtuBytes) return ParseError::kBadLength;
+  ParseChecked(p, info, packet.headers);
   packet.payload = udp_payload.subspan(info.header_bytes, padded - pad);
+  return std::nullopt;
+}
+
+tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload) {
+  tl::expected<Packet, ParseError> packet;
+  if (const auto error = ParseInto(udp_payload, *packet)) return tl::make_unexpected(*error);
   return packet;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "emulator/base/net_address.h"
@@ -129,14 +130,17 @@ struct Packet {
 // Reasons why Parse refuses bytes. The host has a counter for each.
 enum class ParseError : uint8_t { kTooShort, kBadVersion, kBadOpcode, kBadLength, kBadPadding };
 
-// Parses the headers at the beginning of `bytes`. Their length is info().header_bytes. Fails with
-// kTooShort, kBadVersion or kBadOpcode.
-tl::expected<PacketHeaders, ParseError> ParseHeaders(std::span<const std::byte> bytes);
+// Parses the headers at the beginning of `bytes`. Their length is info().header_bytes. Returns
+// kTooShort, kBadVersion or kBadOpcode, or nothing.
+std::optional<ParseError> ParseHeaders(std::span<const std::byte> bytes, PacketHeaders& headers);
 
 // Parses a UDP payload with its ICRC, which VerifyIcrc (icrc.h) has checked. The payload has at
 // most kMaxMtuBytes. The transport checks the payload length against the path MTU, because a wrong
 // length needs a NAK.
 tl::expected<Packet, ParseError> Parse(std::span<const std::byte> udp_payload);
+// The same, without a copy of the packet. Returns nothing on success. After an error `packet` has
+// no meaning.
+std::optional<ParseError> ParseInto(std::span<const std::byte> udp_payload, Packet& packet);
 
 // Writes the headers to `out` (at least kMaxHeaderBytes). Returns their length, or 0 for an opcode
 // without a name. The caller appends payload, pad bytes (zeros) and ICRC, in this order (SealPacket

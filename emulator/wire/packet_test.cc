@@ -153,6 +153,20 @@ TEST(Packet, EveryOpcodeComesBackAsItWasWritten) {
   }
 }
 
+TEST(Packet, ParseIntoKeepsNothingOfThePacketBefore) {
+  Packet reused;
+  for (const Code before : KnownOpcodes()) {
+    for (const Code code : KnownOpcodes()) {
+      const auto earlier = Build(Filled(before), 0);
+      ASSERT_EQ(ParseInto(earlier, reused), std::nullopt);
+      const auto bytes = Build(Filled(code), 0);
+      ASSERT_EQ(ParseInto(bytes, reused), std::nullopt);
+      ExpectSame(reused.headers, Parse(bytes)->headers);
+      EXPECT_EQ(reused.payload.size(), 0u);
+    }
+  }
+}
+
 TEST(Packet, BthStandsAsTheSpecificationDrawsIt) {
   PacketHeaders h;
   h.transport = TransportClass::kUd;
