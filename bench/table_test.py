@@ -36,6 +36,10 @@ def every_row():
     for row in report["rows"]:
         if row["ours"] <= 0 or row.get("ratio", 1) <= 0:
             raise Failure("nothing was measured: %s" % row)
+        if "_send_rate_" in row["name"] and (
+                row.get("reference") != "Unix socket" or row.get("other") != "shared ring" or
+                min(row["ratio"], row["other_ratio"]) <= 0):
+            raise Failure("a rate without its references: %s" % row)
         # Latencies and rates are not judged on a busy machine.
         judged = row["target"] is not None and (row["unit"] == "B/s" or
                                                 not report["machine"]["busy"])

@@ -83,8 +83,12 @@ class Client {
         const UdpEnds ends{options_.address, options_.peer, options_.udp_payload};
         return {{"udp", UdpFor(own, control_, ends, seconds_)}, {"process_vm", process_vm}};
       }
-      case Measure::kMessageRate:
-        return Json::object();
+      case Measure::kMessageRate: {
+        if (figure.bytes != kRateMessageBytes) return Json::object();
+        const Buffer& own = endpoint_.buffer();
+        return {{"ring", RingRateFor(own, control_, seconds_)},
+                {"unix", UnixSocketRateFor(own, control_, options_.control_path, seconds_)}};
+      }
       case Measure::kLatency: {
         const std::string name = figure.block_on_events ? "wake" : "yield";
         const auto times = figure.block_on_events ? WakePingPongFor(control_, seconds_)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +19,8 @@ enum class Task : uint32_t {
   kWakePingPong,
   kUdpSink,
   kTcpAcceptAll,  // until kStop
+  kRingSink,
+  kUnixSocketSink,
   kStop,
   kQuit,
 };
@@ -43,10 +46,23 @@ struct ServerFacts {
   uint16_t rdma_port;  // rdma_cm listening port, host byte order
 };
 
-// Words that both processes map.
+// The size of the messages of which the benchmark measures the rate.
+constexpr size_t kRateMessageBytes = 64;
+
+// A queue with one producer and one consumer. Both numbers count messages and wrap around.
+struct MessageRing {
+  static constexpr uint32_t kSlots = 4096;  // the receives that the benchmark posts on one QP
+  alignas(64) std::atomic<uint32_t> produced;
+  std::atomic<bool> ended;
+  alignas(64) std::atomic<uint32_t> consumed;
+  alignas(64) std::byte slots[kSlots][kRateMessageBytes];
+};
+
+// Memory that both processes map.
 struct SharedWords {
   alignas(64) std::atomic<uint32_t> ping;
   alignas(64) std::atomic<uint32_t> pong;
+  MessageRing ring;
 };
 
 class Control {

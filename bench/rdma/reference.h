@@ -31,6 +31,13 @@ double UdpFor(const Buffer& own, Control& control, const UdpEnds& ends, double s
 // and reset.
 double TcpConnectFor(Control& control, const std::string& peer, double seconds);
 
+// Messages of kRateMessageBytes per second, from our buffer to the server's. The ring is in shared
+// memory. Both processes copy each message, and yield when the ring is full or empty.
+double RingRateFor(const Buffer& own, Control& control, double seconds);
+// One send(2) and one recv(2) per message, on a Unix socket of type SEQPACKET.
+double UnixSocketRateFor(const Buffer& own, Control& control, const std::string& control_path,
+                         double seconds);
+
 // The ping-pongs return one-way times in microseconds, sorted. Each is half of a round trip.
 // Two processes on one processor that yield to each other.
 std::vector<double> YieldPingPongFor(Control& control, double seconds);
@@ -41,6 +48,8 @@ std::vector<double> WakePingPongFor(Control& control, double seconds);
 void YieldPong(Control& control);
 void WakePong(Control& control);
 void UdpSink(Control& control, const Buffer& own, const std::string& address, size_t payload_bytes);
+void RingSink(Control& control, const Buffer& own);
+void UnixSocketSink(Control& control, const Buffer& own, const std::string& control_path);
 void TcpAcceptAll(Control& control, const std::string& own);
 
 }  // namespace rdma_bench

@@ -34,6 +34,10 @@ void Obey(Endpoint& endpoint, Control& control, const Order& order, const Option
       return WakePong(control);
     case Task::kUdpSink:
       return UdpSink(control, endpoint.buffer(), options.address, order.message_bytes);
+    case Task::kRingSink:
+      return RingSink(control, endpoint.buffer());
+    case Task::kUnixSocketSink:
+      return UnixSocketSink(control, endpoint.buffer(), options.control_path);
     case Task::kTcpAcceptAll:
       return TcpAcceptAll(control, options.address);
     case Task::kStop:
