@@ -44,7 +44,7 @@ class Kernel:
 
 
 class Emulated:
-    """One emulated host, or two hosts connected by UDP, which run until the end."""
+    """One emulated host, or two hosts of one user, which run until the end."""
 
     def __init__(self, emulator, hosts, addresses):
         self.emulator = emulator

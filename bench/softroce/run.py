@@ -54,7 +54,7 @@ def figure_text(row, backend):
 
 
 def table(results):
-    lines = ["| | one host | two hosts, UDP | rdma_rxe | siw | one host to rdma_rxe | one host to siw |",
+    lines = ["| | one host | two hosts | rdma_rxe | siw | one host to rdma_rxe | one host to siw |",
              "|---|---|---|---|---|---|---|"]
     for row in results["rows"]:
         cells = [figure_text(row, one) for one in ("one_host", "two_hosts", "rxe", "siw")]
