@@ -22,6 +22,11 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
 // now belongs to another file.
 int rdmaemu_client_wait(int counter_fd);
 
+// Yields the processor while the counter is 0, for about as long as a wake-up costs. Call this
+// before rdmaemu_client_wait where short waits are usual. Returns at once for an O_NONBLOCK
+// descriptor, and when the host is inside this process. Not a cancellation point.
+void rdmaemu_client_yield_while_empty(int counter_fd);
+
 // Adds one to a counter again. Call this if another thread fetched the event of this count.
 void rdmaemu_client_put_back(int counter_fd);
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,10 @@ namespace rdmaemu::client {
 namespace {
 
 constexpr size_t kMaxDescriptors = size_t{1} << 20;  // limits descriptor numbers, and so the table
-constexpr uint64_t kForGood = uint64_t{1} << 40;     // more than any program reads
+// On a processor of its own a thread yields so often in 0.2 ms. In this time the peer of a
+// connection answers, on one host and on two. A wake-up across processors costs 0.03 ms more.
+constexpr int kYieldsBeforeBlocking = 400;
+constexpr uint64_t kForGood = uint64_t{1} << 40;  // more than any program reads
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 // One entry per descriptor: the kernel's eventfd id from /proc/self/fdinfo plus one. 0: not one of
@@ -139,6 +143,17 @@ int rdmaemu_client_wait(int counter_fd) {
   if (read(counter_fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return errno;
   AcquireFromDevice();
   return HostIsGone() ? EIO : 0;
+}
+
+void rdmaemu_client_yield_while_empty(int counter_fd) {
+  using namespace rdmaemu::client;
+  if (Embedded() != nullptr || SysIsReadable(counter_fd) || !IsCounter(counter_fd)) return;
+  const int flags = static_cast<int>(syscall(SYS_fcntl, counter_fd, F_GETFL));
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
+  for (int yields = 0; yields < kYieldsBeforeBlocking; yields++) {
+    sched_yield();
+    if (SysIsReadable(counter_fd)) return;
+  }
 }
 
 void rdmaemu_client_put_back(int counter_fd) {

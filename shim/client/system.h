@@ -51,6 +51,11 @@ inline bool SysHasHungUp(int fd) {
   const timespec at_once{0, 0};
   return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
 }
+inline bool SysIsReadable(int fd) {
+  pollfd poll{fd, POLLIN, 0};
+  const timespec at_once{0, 0};
+  return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
+}
 inline void SysClose(int fd) { syscall(SYS_close, fd); }
 inline int SysFileStatus(int fd, struct stat* out) {
   return static_cast<int>(syscall(SYS_fstat, fd, out));
