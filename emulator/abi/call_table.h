@@ -55,6 +55,8 @@ enum CallTrait : uint32_t {
   kBringsCounter = 32,
   // The call may have an empty In.
   kInMayBeEmpty = 64,
+  // A sequence may contain the call (sequence.h).
+  kMayBeStep = 128,
 };
 
 // X(name, In, Out, about, route, traits), in the order of their numbers. Out is Nothing for a call
@@ -68,42 +70,42 @@ enum CallTrait : uint32_t {
   X(HostStop, Nothing, Nothing, kNothing, kEntered, kOfHost)
 
 // The handlers of emulator/host/verbs_calls.cc answer these.
-#define RDMAEMU_VERBS_CALLS(X)                                                         \
-  X(ListDevices, ListDevicesIn, ListDevicesOut, kNothing, kByDevice, kInMayBeEmpty)    \
-  X(OpenDevice, OpenDeviceIn, OpenDeviceOut, kDevice, kByNumber, kBringsCounter)       \
-  X(CloseDevice, HandleIn, Nothing, kHandle, kByNumber,                                \
-    kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                     \
-  X(QueryDevice, HandleIn, QueryDeviceOut, kHandle, kByNumber, kPlain)                 \
-  X(QueryPort, QueryPortIn, QueryPortOut, kHandle, kByNumber, kPlain)                  \
-  X(QueryGids, QueryGidsIn, QueryGidsOut, kHandle, kByNumber, kPlain)                  \
-  X(QueryPkey, QueryPkeyIn, QueryPkeyOut, kHandle, kByNumber, kPlain)                  \
-  X(QueryClock, HandleIn, QueryClockOut, kHandle, kByNumber, kPlain)                   \
-  X(GetAsyncEvent, HandleIn, GetAsyncEventOut, kHandle, kByNumber, kPlain)             \
-  X(AllocPd, AllocPdIn, HandleOut, kHandle, kByNumber, kPlain)                         \
-  X(DeallocPd, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                       \
-  X(RegMr, RegMrIn, MrOut, kHandle, kByNumber, kPlain)                                 \
-  X(ReregMr, ReregMrIn, MrOut, kHandle, kByNumber, kEndsWhatPostsNeed)                 \
-  X(DeregMr, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)    \
-  X(AllocMw, AllocMwIn, MwOut, kHandle, kByNumber, kPlain)                             \
-  X(DeallocMw, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)  \
-  X(CreateChannel, HandleIn, CreateChannelOut, kHandle, kByNumber, kBringsCounter)     \
-  X(DestroyChannel, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                  \
-  X(TakeChannelOverflow, HandleIn, TakeChannelOverflowOut, kHandle, kByNumber, kPlain) \
-  X(CreateCq, CreateCqIn, CqOut, kHandle, kByNumber, kPlain)                           \
-  X(ResizeCq, ResizeCqIn, CqOut, kHandle, kByNumber, kCountsCompletions)               \
-  X(DestroyCq, HandleIn, DestroyCqOut, kHandle, kByNumber, kEndsObjects | kDestroys)   \
-  X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                        \
-  X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                        \
-  X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                       \
-  X(DestroySrq, HandleIn, DestroyOut, kHandle, kByNumber, kEndsObjects | kDestroys)    \
-  X(CreateQp, CreateQpIn, CreateQpOut, kHandle, kByNumber, kPlain)                     \
-  X(ModifyQp, ModifyQpIn, Nothing, kQueuePair, kByNumber, kEndsWhatPostsNeed)          \
-  X(QueryQp, HandleIn, QueryQpOut, kQueuePair, kByNumber, kPlain)                      \
-  X(DestroyQp, HandleIn, DestroyOut, kQueuePair, kByNumber,                            \
-    kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                     \
-  X(CreateAh, CreateAhIn, HandleOut, kHandle, kByNumber, kPlain)                       \
-  X(DestroyAh, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)  \
-  X(AttachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)                      \
+#define RDMAEMU_VERBS_CALLS(X)                                                             \
+  X(ListDevices, ListDevicesIn, ListDevicesOut, kNothing, kByDevice, kInMayBeEmpty)        \
+  X(OpenDevice, OpenDeviceIn, OpenDeviceOut, kDevice, kByNumber, kBringsCounter)           \
+  X(CloseDevice, HandleIn, Nothing, kHandle, kByNumber,                                    \
+    kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                         \
+  X(QueryDevice, HandleIn, QueryDeviceOut, kHandle, kByNumber, kPlain)                     \
+  X(QueryPort, QueryPortIn, QueryPortOut, kHandle, kByNumber, kPlain)                      \
+  X(QueryGids, QueryGidsIn, QueryGidsOut, kHandle, kByNumber, kPlain)                      \
+  X(QueryPkey, QueryPkeyIn, QueryPkeyOut, kHandle, kByNumber, kPlain)                      \
+  X(QueryClock, HandleIn, QueryClockOut, kHandle, kByNumber, kPlain)                       \
+  X(GetAsyncEvent, HandleIn, GetAsyncEventOut, kHandle, kByNumber, kPlain)                 \
+  X(AllocPd, AllocPdIn, HandleOut, kHandle, kByNumber, kPlain)                             \
+  X(DeallocPd, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                           \
+  X(RegMr, RegMrIn, MrOut, kHandle, kByNumber, kPlain)                                     \
+  X(ReregMr, ReregMrIn, MrOut, kHandle, kByNumber, kEndsWhatPostsNeed)                     \
+  X(DeregMr, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)        \
+  X(AllocMw, AllocMwIn, MwOut, kHandle, kByNumber, kPlain)                                 \
+  X(DeallocMw, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)      \
+  X(CreateChannel, HandleIn, CreateChannelOut, kHandle, kByNumber, kBringsCounter)         \
+  X(DestroyChannel, HandleIn, Nothing, kHandle, kByNumber, kDestroys)                      \
+  X(TakeChannelOverflow, HandleIn, TakeChannelOverflowOut, kHandle, kByNumber, kPlain)     \
+  X(CreateCq, CreateCqIn, CqOut, kHandle, kByNumber, kPlain)                               \
+  X(ResizeCq, ResizeCqIn, CqOut, kHandle, kByNumber, kCountsCompletions)                   \
+  X(DestroyCq, HandleIn, DestroyCqOut, kHandle, kByNumber, kEndsObjects | kDestroys)       \
+  X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
+  X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
+  X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                           \
+  X(DestroySrq, HandleIn, DestroyOut, kHandle, kByNumber, kEndsObjects | kDestroys)        \
+  X(CreateQp, CreateQpIn, CreateQpOut, kHandle, kByNumber, kMayBeStep)                     \
+  X(ModifyQp, ModifyQpIn, Nothing, kQueuePair, kByNumber, kEndsWhatPostsNeed | kMayBeStep) \
+  X(QueryQp, HandleIn, QueryQpOut, kQueuePair, kByNumber, kPlain)                          \
+  X(DestroyQp, HandleIn, DestroyOut, kQueuePair, kByNumber,                                \
+    kEndsWhatPostsNeed | kEndsObjects | kDestroys)                                         \
+  X(CreateAh, CreateAhIn, HandleOut, kHandle, kByNumber, kPlain)                           \
+  X(DestroyAh, HandleIn, Nothing, kHandle, kByNumber, kEndsWhatPostsNeed | kDestroys)      \
+  X(AttachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)                          \
   X(DetachMcast, McastIn, Nothing, kQueuePair, kByNumber, kPlain)
 
 // emulator/host/host.cc answers these. The runtime answers ShareCallPage, Clock and ShareBuffers.
@@ -120,7 +122,8 @@ enum CallTrait : uint32_t {
   X(FaultRelease, Nothing, Nothing, kNothing, kEntered, kOfHost)                            \
   X(FaultWait, FaultWaitIn, Nothing, kNothing, kEntered, kOfHost)                           \
   X(ReadFile, Nothing, Nothing, kNothing, kEntered, kOfHost)                                \
-  X(ShareBuffers, ShareBuffersIn, Nothing, kNothing, kEntered, kOfHost)
+  X(ShareBuffers, ShareBuffersIn, Nothing, kNothing, kEntered, kOfHost)                     \
+  X(Sequence, Nothing, Nothing, kNothing, kEntered, kOfHost)
 
 // Posts and polls that the program executes itself. The program asks the host about them first
 // (AskIn).
@@ -140,31 +143,31 @@ enum CallTrait : uint32_t {
 // Commands of connection management, X(name, traits) in the order of RDMA_USER_CM_CMD_*. Each
 // begins with a channel, which selects the host. With the manager iw_cm, DISCONNECT and DESTROY_ID
 // end a QP.
-#define RDMAEMU_CM_COMMANDS(X)                  \
-  X(CREATE_ID, kPlain)                          \
-  X(DESTROY_ID, kEndsWhatPostsNeed | kDestroys) \
-  X(BIND_IP, kPlain)                            \
-  X(RESOLVE_IP, kPlain)                         \
-  X(RESOLVE_ROUTE, kPlain)                      \
-  X(QUERY_ROUTE, kPlain)                        \
-  X(CONNECT, kPlain)                            \
-  X(LISTEN, kPlain)                             \
-  X(ACCEPT, kPlain)                             \
-  X(REJECT, kPlain)                             \
-  X(DISCONNECT, kEndsWhatPostsNeed)             \
-  X(INIT_QP_ATTR, kPlain)                       \
-  X(GET_EVENT, kPlain)                          \
-  X(GET_OPTION, kPlain)                         \
-  X(SET_OPTION, kPlain)                         \
-  X(NOTIFY, kPlain)                             \
-  X(JOIN_IP_MCAST, kPlain)                      \
-  X(LEAVE_MCAST, kPlain)                        \
-  X(MIGRATE_ID, kPlain)                         \
-  X(QUERY, kPlain)                              \
-  X(BIND, kPlain)                               \
-  X(RESOLVE_ADDR, kPlain)                       \
-  X(JOIN_MCAST, kPlain)                         \
-  X(RESOLVE_IB_SERVICE, kPlain)                 \
+#define RDMAEMU_CM_COMMANDS(X)                   \
+  X(CREATE_ID, kPlain)                           \
+  X(DESTROY_ID, kEndsWhatPostsNeed | kDestroys)  \
+  X(BIND_IP, kPlain)                             \
+  X(RESOLVE_IP, kPlain)                          \
+  X(RESOLVE_ROUTE, kPlain)                       \
+  X(QUERY_ROUTE, kPlain)                         \
+  X(CONNECT, kPlain)                             \
+  X(LISTEN, kPlain)                              \
+  X(ACCEPT, kMayBeStep)                          \
+  X(REJECT, kPlain)                              \
+  X(DISCONNECT, kEndsWhatPostsNeed | kMayBeStep) \
+  X(INIT_QP_ATTR, kMayBeStep)                    \
+  X(GET_EVENT, kMayBeStep)                       \
+  X(GET_OPTION, kPlain)                          \
+  X(SET_OPTION, kPlain)                          \
+  X(NOTIFY, kPlain)                              \
+  X(JOIN_IP_MCAST, kPlain)                       \
+  X(LEAVE_MCAST, kPlain)                         \
+  X(MIGRATE_ID, kPlain)                          \
+  X(QUERY, kMayBeStep)                           \
+  X(BIND, kPlain)                                \
+  X(RESOLVE_ADDR, kPlain)                        \
+  X(JOIN_MCAST, kPlain)                          \
+  X(RESOLVE_IB_SERVICE, kPlain)                  \
   X(WRITE_CM_EVENT, kPlain)
 
 enum class CallOp : uint32_t {

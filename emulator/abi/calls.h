@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 9;
+inline constexpr uint32_t kCallVersion = 10;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -88,6 +88,8 @@ struct MapSegmentOut {
 struct ShareBuffersIn {
   uint64_t address;  // at which the process maps the arena
 };
+
+// kSequence contains other calls (sequence.h).
 
 // The calls of `rdmaemu fault` for the rules of a running host
 // (emulator/host/faults/host_faults.h). In: a rule's text (kFaultAdd), a rule's name (kFaultRemove,

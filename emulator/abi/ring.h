@@ -75,11 +75,13 @@ struct ChannelEntry {
 // a send queue is one bit of `queues`. `summary` has one bit per word of `queues`.
 struct DoorbellPage {
   static constexpr uint32_t kMaxQueues = 65536;
+  // The host executes no sequences (sequence.h), because a fault rule may select each call.
+  static constexpr uint32_t kNoSequences = uint32_t{1} << 31;
   // The host stores 1 before it sleeps. A program that rings a doorbell and then reads 1 exchanges
   // the 1 with 0 and writes the doorbell eventfd.
   alignas(64) uint32_t host_asleep;
   // The host writes this, rarely. Each bit is a call without a message (a post or a poll). The
-  // program must ask the host before such a call (AskIn).
+  // program must ask the host before such a call (AskIn). kNoSequences is a further bit.
   alignas(64) uint32_t watched_calls;
   // The host writes this before a program gets the page. 1: the library must not copy a payload
   // when a program posts.

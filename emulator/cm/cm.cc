@@ -111,6 +111,11 @@ bool Cm::AwaitsApplication(Time now) const { return impl_->ids.ib_cm().AwaitsApp
 
 size_t Cm::ids() const { return impl_->ids.size(); }
 size_t Cm::ids(GroupId group) const { return impl_->ids.OfGroup(group); }
+const CmaId* Cm::FindId(GroupId group, uint32_t channel, uint32_t id) {
+  if (impl_->channels.Find(group, channel) == nullptr) return nullptr;
+  const Result<CmaId*> found = impl_->ids.Get(channel, id);
+  return found ? *found : nullptr;
+}
 size_t Cm::connections() const { return impl_->ids.ib_cm().connections(); }
 const CmStatistics& Cm::statistics() const { return impl_->ids.ib_cm().statistics(); }
 std::vector<CmListener> Cm::Listeners() const { return impl_->ids.Listeners(); }

@@ -117,6 +117,9 @@ class Cm {
 
   size_t ids() const;
   size_t ids(GroupId group) const;
+  // Returns an id of a channel of the group, or nullptr. It is valid until the next call of a
+  // function that changes ids.
+  const CmaId* FindId(GroupId group, uint32_t channel, uint32_t id);
   // Counts protocol objects, including those in timewait and those without an id.
   size_t connections() const;
   const CmStatistics& statistics() const;

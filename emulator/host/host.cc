@@ -30,6 +30,7 @@
 #include "emulator/host/multicast_groups.h"
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
+#include "emulator/host/sequence.h"
 #include "emulator/host/status.h"
 #include "emulator/host/verbs_calls.h"
 #include "emulator/transport/engine.h"
@@ -164,6 +165,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
+    if (header.op == static_cast<uint32_t>(CallOp::kSequence)) {
+      return RunCalls(now, process, caller->group, message.subspan(sizeof header));
+    }
     // Send posts before rules decide about the call. rdma_rxe's device has sent them long before.
     if (HasTrait(header.op, kEndsWhatPostsNeed)) SendPosted(now, caller->group);
     if (HasTrait(header.op, kCountsCompletions)) CompletePosted(now, process, caller->group);
@@ -447,6 +451,16 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   void Do(Time now, const EndProgramDeed& deed) { ended_programs_.Do(now, deed); }
+
+  // Executes a sequence of calls, each through the doors. A rule may delay or fail each call, or
+  // change an event, so there are no sequences while there are rules.
+  Reply RunCalls(Time now, ProcessId process, GroupId group, std::span<const std::byte> body) {
+    if (group == GroupId::kNone) return FailedReply(EPROTO);
+    return RunSequence(
+        body, {[this] { return !faults_.HasRules() && !StandsStill() && !faults_.HasDeeds(); },
+               [&](std::span<const std::byte> message) { return Call(now, process, message); },
+               [&](uint32_t channel, uint32_t id) { return cm_.FindId(group, channel, id); }});
+  }
 
   // The caller has checked the process and the header.
   Reply DoCall(Time now, ProcessId process, std::span<const std::byte> message) {

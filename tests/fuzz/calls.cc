@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <infiniband/ib.h>
 
+#include "emulator/abi/sequence.h"
 #include "emulator/abi/write_event.h"
 #include "emulator/host/testing/cm_program.h"
 
@@ -17,6 +18,26 @@ To Widened(const From& from) {
   To to{};
   std::memcpy(&to, &from, sizeof from);
   return to;
+}
+
+// A sequence of two calls (emulator/abi/sequence.h).
+template <class First, class Second>
+struct Pair {
+  SequenceIn head;
+  StepHeader first_header;
+  First first;
+  StepHeader second_header;
+  Second second;
+};
+template <class First, class Second>
+Pair<First, Second> InOneMessage(uint32_t first_op, const First& first, StepGift gift,
+                                 uint32_t second_op, const Second& second, StepLink link) {
+  static_assert(sizeof(First) % kStepAlignment == 0 && sizeof(Second) % kStepAlignment == 0);
+  return {{2, UINT32_MAX},
+          {first_op, sizeof first, 0, static_cast<uint32_t>(gift)},
+          first,
+          {second_op, sizeof second, static_cast<uint32_t>(link), 0},
+          second};
 }
 
 void Put(std::vector<std::byte>& body, size_t at, const void* value, size_t bytes) {
@@ -81,6 +102,13 @@ void Calls::AddCmCommands() {
   any.sib_family = AF_IB;
   any.sib_sid = htobe64(uint64_t{RDMA_PS_TCP} << 16);
   AddCm(RDMA_USER_CM_CMD_BIND, rdma_ucm_bind{id, sizeof any, 0, Widened<Storage>(any)});
+  for (uint32_t option = 0; option < 3; ++option) {
+    Add(CallOp::kSequence,
+        InOneMessage(CmProgram::Op(RDMA_USER_CM_CMD_GET_EVENT),
+                     CmCall<rdma_ucm_get_event>{kChannelHere, 0, {}}, StepGift::kEvent,
+                     CmProgram::Op(RDMA_USER_CM_CMD_QUERY),
+                     CmCall<rdma_ucm_query>{kChannelHere, 0, {0, 0, option}}, StepLink::kEvent));
+  }
 }
 
 void Calls::AddVerbs(const DataScene& data) {
@@ -138,6 +166,11 @@ void Calls::AddVerbs(const DataScene& data) {
     Add(CallOp::kModifyQp, modify);
   }
   modify.attr.qp_state = IBV_QPS_INIT;
+  Add(CallOp::kSequence,
+      InOneMessage(CmProgram::Op(RDMA_USER_CM_CMD_INIT_QP_ATTR),
+                   CmCall<rdma_ucm_init_qp_attr>{kChannelHere, 0, {0, kIdHere, IBV_QPS_INIT}},
+                   StepGift::kAttributes, static_cast<uint32_t>(CallOp::kModifyQp), modify,
+                   StepLink::kAttributesButReads));
   modify.attr.port_num = 1;
   modify.mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
   Add(CallOp::kModifyQp, modify);

@@ -113,7 +113,7 @@ void HostFaults::SetFlags() {
   flags_.completions = Watches(fault::Point::kCompletion);
   flags_.memory = Watches(fault::Point::kMemory);
   flags_.packets = Watches(fault::Point::kPacket) || Watches(fault::Point::kLink);
-  watched_calls_ = 0;
+  watched_calls_ = rules_.all().empty() ? 0 : DoorbellPage::kNoSequences;
   for (uint32_t op = static_cast<uint32_t>(CallOp::kPostSend); IsAsked(CallOp{op}); op++) {
     if (rules_.Watches(fault::Point::kCall, CallSubject(op)))
       watched_calls_ |= WatchBit(CallOp{op});

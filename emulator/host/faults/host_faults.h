@@ -80,6 +80,7 @@ class HostFaults {
   }
   Time now() const { return now_; }
 
+  bool HasRules() const { return !rules_.all().empty(); }
   bool Watches(fault::Point point) const { return rules_.Watches(point); }
   bool Watches(fault::Point point, std::string_view subject) const {
     return rules_.Watches(point, subject);
