@@ -17,6 +17,13 @@ extern "C" {
 int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                         uint32_t* out_filled, int* descriptors, uint32_t descriptor_count);
 
+// Announces calls of this thread (announcement.h), which the next call of that kind sends. Ends
+// with rdmaemu_client_end_announcement, before which `announced` must not be destroyed. Both are
+// cheap. Announcements nest.
+struct rdmaemu_announcement;
+void rdmaemu_client_announce(struct rdmaemu_announcement* announced);
+void rdmaemu_client_end_announcement(struct rdmaemu_announcement* announced);
+
 // Takes one from an event counter's descriptor. Blocks unless the descriptor is O_NONBLOCK. Returns
 // 0, EAGAIN, EINTR (as read(2) would), EIO if the host has ended, or EBADF if the descriptor number
 // now belongs to another file.

@@ -13,6 +13,7 @@
 
 #include "emulator/abi/ring.h"
 #include "emulator/base/id_space.h"
+#include "shim/client/announced_calls.h"
 #include "shim/client/call_sites.h"
 #include "shim/client/cancellation.h"
 #include "shim/client/client.h"
@@ -464,6 +465,16 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
 
 }  // namespace
 
+uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_size) {
+  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
+  if (Embedded() != nullptr || page == nullptr || FindCallSite() != 0) return 0;
+  const uint32_t watched = std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed);
+  if ((watched & DoorbellPage::kNoSequences) != 0) return 0;
+  Buffer reply{out, out_size, 0};
+  const CallHeader header{static_cast<uint32_t>(CallOp::kSequence), in_size};
+  return CallHostProcess(header, in, reply, nullptr, 0) == 0 ? reply.filled : 0;
+}
+
 bool HasToJoin() { return g_connection.must_rejoin.load(std::memory_order_relaxed); }
 
 void JoinIfForked() {
@@ -560,6 +571,15 @@ int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out
   const int saved_errno = errno;
   Buffer buffer{out, out_size, 0};
   ReleaseToDevice();
+  AnnouncedReply known{};
+  if (descriptor_count == 0 && TakeAnnounced(op, in, in_size, known)) {
+    AcquireFromDevice();
+    buffer.filled = known.size < out_size ? known.size : out_size;
+    if (known.error == 0 && buffer.filled > 0) memcpy(out, known.bytes, buffer.filled);
+    if (out_filled != nullptr) *out_filled = known.error == 0 ? buffer.filled : 0;
+    errno = saved_errno;
+    return known.error;
+  }
   const rdmaemu_embedded_host* const embedded = Embedded();
   const int error = embedded == nullptr
                         ? CallHostProcess({op, in_size}, in, buffer, descriptors, descriptor_count)

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "emulator/base/nothing_queued.h"
+#include "shim/rdmacm/announcement.h"
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
@@ -184,14 +185,19 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
       conn_param != nullptr && conn_param->responder_resources != RDMA_MAX_RESP_RES
           ? conn_param->responder_resources
           : std::min(ours.responder_resources, ours.device->max_responder_resources);
-  if (const int error = MoveQpForAccept(ours); error != 0) return Fail(error);
   rdma_ucm_accept command = {};
   command.uid = reinterpret_cast<uintptr_t>(&ours);
   command.id = ours.handle;
   command.ece = LocalEce(ours);
-  if (const int error = FillParameters(ours, conn_param, command.conn_param); error != 0) {
-    return Fail(error);
+  const int refused = FillParameters(ours, conn_param, command.conn_param);
+  Announcement announcement(Announcement::First::kInitQpAttr);
+  if (id->qp != nullptr && !IsDatagram(ours)) {
+    announcement.AddMovesToReady(ours, ours.responder_resources, ours.initiator_depth);
+    if (refused == 0) announcement.AddCommand(ours, RDMA_USER_CM_CMD_ACCEPT, command);
+    announcement.Begin();
   }
+  if (const int error = MoveQpForAccept(ours); error != 0) return Fail(error);
+  if (refused != 0) return Fail(refused);
   const auto accept = [&] { return Call(ChannelOf(ours), RDMA_USER_CM_CMD_ACCEPT, command); };
   // The QP has changed its state, so the program cannot repeat the call.
   if (const int error = ours.qp != nullptr ? Uninterrupted(accept) : accept(); error != 0) {
@@ -235,9 +241,14 @@ int rdma_disconnect(rdma_cm_id* id) {
   Id& ours = Private(id);
   if (IsForked(ChannelOf(ours))) return Fail(EACCES);
   if (id->verbs == nullptr) return Fail(EINVAL);
-  if (const int error = ModifyQpToError(ours); error != 0) return Fail(error);
   rdma_ucm_disconnect command = {};
   command.id = ours.handle;
+  Announcement announcement(Announcement::First::kModifyQp);
+  if (id->qp != nullptr) {
+    announcement.AddCommand(ours, RDMA_USER_CM_CMD_DISCONNECT, command);
+    announcement.Begin();
+  }
+  if (const int error = ModifyQpToError(ours); error != 0) return Fail(error);
   if (const int error = Call(ChannelOf(ours), RDMA_USER_CM_CMD_DISCONNECT, command); error != 0) {
     return Fail(error);
   }

@@ -126,6 +126,19 @@ void ReleaseDevice(Device* device) {
   if (device->pd != nullptr && ibv_dealloc_pd(device->pd) == 0) device->pd = nullptr;
 }
 
+uint32_t DevicesInUse() {
+  MutexLock lock(Table().mutex);
+  uint32_t bits = 0;
+  for (const Device* device = Table().first; device != nullptr; device = device->next) {
+    if (device->users > 0 && device->pd != nullptr && device->index < 32 &&
+        device->generation == rdmaemu_client_host_generation() &&
+        device->verbs->device->transport_type != IBV_TRANSPORT_IWARP) {
+      bits |= uint32_t{1} << device->index;
+    }
+  }
+  return bits;
+}
+
 ibv_xrcd* XrcdOf(Device* device) {
   MutexLock lock(Table().mutex);
   if (device->xrcd == nullptr) {

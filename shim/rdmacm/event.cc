@@ -8,6 +8,7 @@
 #include "emulator/abi/changed_event.h"
 #include "emulator/base/nothing_queued.h"
 #include "shim/client/cancellation.h"
+#include "shim/rdmacm/announcement.h"
 #include "shim/rdmacm/internal.h"
 #include "shim/rdmacm/newer_abi.h"
 
@@ -128,6 +129,13 @@ int OnConnectRequest(Event& event, const Response& response) {
 
 // Makes the active side's last steps: RTR, RTS, RTU. On failure sends a REJ to the peer.
 int OnConnectResponse(Id& id) {
+  rdma_ucm_accept command = {};
+  command.uid = reinterpret_cast<uintptr_t>(&id);
+  command.id = id.handle;
+  Announcement announcement(Announcement::First::kInitQpAttr);
+  announcement.AddMovesToReady(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
+  announcement.AddCommand(id, RDMA_USER_CM_CMD_ACCEPT, command);
+  announcement.Begin();
   int error = ModifyQpToReadyToReceive(id, RDMA_MAX_RESP_RES);
   if (error == 0) error = ModifyQpToReadyToSend(id, RDMA_MAX_INIT_DEPTH);
   if (error != 0) {
@@ -137,9 +145,6 @@ int OnConnectResponse(Id& id) {
     Uninterrupted([&] { return Call(ChannelOf(id), RDMA_USER_CM_CMD_REJECT, reject); });
     return error;
   }
-  rdma_ucm_accept command = {};
-  command.uid = reinterpret_cast<uintptr_t>(&id);
-  command.id = id.handle;
   error = Uninterrupted([&] { return Call(ChannelOf(id), RDMA_USER_CM_CMD_ACCEPT, command); });
   if (error != 0) ModifyQpToError(id);
   return error;
@@ -254,6 +259,12 @@ int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) 
     const client::CancellationHeld held;
     rdma_ucm_get_event command = {};
     Response response = {};
+    Announcement announcement(Announcement::First::kGetEvent);
+    // A request of a synchronous listener moves to another channel before the queries.
+    if (!ours.is_of_id) {
+      announcement.AddQueries(ours);
+      announcement.Begin();
+    }
     const int error = Call(ours, RDMA_USER_CM_CMD_GET_EVENT, command, &response);
     // The event moved to another channel with its id, or its id was destroyed.
     if (error == kNothingQueued) continue;

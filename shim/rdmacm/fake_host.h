@@ -32,6 +32,8 @@ class FakeHost {
     commands.clear();
     events_reported = 0;
     forked = false;
+    announced.clear();
+    made.clear();
   }
 
   // Queues an event for the next GET_EVENT. nullopt: the counter shows an event that no longer
@@ -43,9 +45,10 @@ class FakeHost {
     if (write(counter, &one, sizeof(one)) != sizeof(one)) abort();
   }
 
-  int Answer(uint32_t command, const void* in, void* out, uint32_t out_size) {
+  int Answer(uint32_t command, const void* in, uint32_t in_size, void* out, uint32_t out_size) {
     std::lock_guard lock(mutex);
     commands.push_back(command);
+    made.push_back({static_cast<uint32_t>(CallOp::kCmCommand) + command, BytesOf(in, in_size)});
     if (const auto error = errors.find(command); error != errors.end()) return error->second;
     switch (command) {
       case RDMA_USER_CM_CMD_CREATE_ID: {
@@ -76,6 +79,40 @@ class FakeHost {
     return 0;
   }
 
+  // Records the latest announcement. The host never executes announced calls.
+  void Announce(const rdmaemu_announcement& from) {
+    announced_first = from.first_op;
+    announced.clear();
+    const std::byte* step = from.in + client::kFirstStepRoom;
+    for (uint32_t i = 0; i < from.steps; i++) {
+      StepHeader header;
+      std::memcpy(&header, step, sizeof(header));
+      const std::byte* const in = step + sizeof(header);
+      if (header.op == static_cast<uint32_t>(CallOp::kModifyQp)) {
+        ModifyQpIn modify;
+        std::memcpy(&modify, in, sizeof(modify));
+        announced.push_back(Transition(modify.attr.qp_state));
+      } else {
+        announced.push_back({header.op, BytesOf(in, header.size)});
+      }
+      step = in + PaddedStep(header.size);
+    }
+  }
+
+  struct Call {
+    uint32_t op;
+    std::vector<std::byte> in;
+    bool operator==(const Call&) const = default;
+  };
+  // A transition of a QP, without the attributes that the host adds to an announced one.
+  static Call Transition(ibv_qp_state state) {
+    return {static_cast<uint32_t>(CallOp::kModifyQp), BytesOf(&state, sizeof(state))};
+  }
+  static std::vector<std::byte> BytesOf(const void* from, size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(from);
+    return {begin, begin + size};
+  }
+
   std::mutex mutex;
   std::deque<std::optional<rdma_ucm_event_resp>> events;
   std::map<uint32_t, int> errors;  // by command
@@ -85,18 +122,20 @@ class FakeHost {
   uint32_t events_reported = 0;
   bool forked = false;
   int counter = -1;
+  uint32_t announced_first = 0;  // the call that sends the announced ones
+  std::vector<Call> announced, made;
 };
 
 }  // namespace rdmaemu::rdmacm::testing
 
 extern "C" {
 
-int rdmaemu_client_call(uint32_t op, const void* in, uint32_t, void* out, uint32_t out_size,
+int rdmaemu_client_call(uint32_t op, const void* in, uint32_t in_size, void* out, uint32_t out_size,
                         uint32_t*, int* descriptors, uint32_t descriptor_count) {
   using namespace rdmaemu;
   auto& host = rdmacm::testing::FakeHost::Get();
   constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
-  if (op >= kCommand) return host.Answer(op - kCommand, in, out, out_size);
+  if (op >= kCommand) return host.Answer(op - kCommand, in, in_size, out, out_size);
   if (op == static_cast<uint32_t>(CallOp::kCmCreateChannel) && descriptor_count == 1) {
     host.counter = descriptors[0] = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK);
     return rdmacm::testing::FakeHost::Put(CmChannelOut{1, 0}, out, out_size);
@@ -110,6 +149,11 @@ int rdmaemu_client_wait(int counter_fd) {
 }
 
 void rdmaemu_client_yield_while_empty(int) {}
+
+void rdmaemu_client_announce(rdmaemu_announcement* announced) {
+  rdmaemu::rdmacm::testing::FakeHost::Get().Announce(*announced);
+}
+void rdmaemu_client_end_announcement(rdmaemu_announcement*) {}
 
 void rdmaemu_client_put_back(int) {}
 

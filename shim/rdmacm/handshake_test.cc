@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "shim/rdmacm/announcement.h"
 #include "shim/rdmacm/fake_host.h"
 
 namespace {
@@ -12,9 +13,12 @@ ibv_qp_state g_refused = IBV_QPS_UNKNOWN;
 
 }  // namespace
 
-// Replaces libibverbs' function.
+// Replace libibverbs' functions.
+extern "C" int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 extern "C" int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int) {
   g_transitions.push_back(attributes->qp_state);
+  using rdmaemu::rdmacm::testing::FakeHost;
+  FakeHost::Get().made.push_back(FakeHost::Transition(attributes->qp_state));
   return attributes->qp_state == g_refused ? EINVAL : 0;
 }
 
@@ -52,6 +56,22 @@ class Handshake : public ::testing::Test {
     rdma_ack_cm_event(event);
     return result;
   }
+  // Checks that the calls since the first announced one are the announced ones.
+  void ExpectTheAnnouncedCalls(uint32_t first_op, size_t count) {
+    EXPECT_EQ(host_.announced_first, first_op);
+    EXPECT_EQ(host_.announced.size(), count);
+    const auto first = std::ranges::find(host_.made, first_op, &testing::FakeHost::Call::op);
+    ASSERT_NE(first, host_.made.end());
+    EXPECT_TRUE(
+        std::equal(first + 1, host_.made.end(), host_.announced.begin(), host_.announced.end()));
+  }
+  // Gives the id a device, and the depths of a connection.
+  void AddDevice() {
+    device_.users = 2;  // the table does not own it
+    device_.max_initiator_depth = device_.max_responder_resources = 8;
+    Private(id_).device = &device_;
+    id_->verbs = &context_;
+  }
   bool Asked(uint32_t command) {
     return std::count(host_.commands.begin(), host_.commands.end(), command) != 0;
   }
@@ -60,6 +80,8 @@ class Handshake : public ::testing::Test {
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;
   ibv_qp qp_ = {};
+  ibv_context context_ = {};
+  Device device_;
 };
 
 using Seen = std::pair<int, int>;
@@ -69,6 +91,58 @@ TEST_F(Handshake, AReplyTakesTheQpToRtsSendsTheRtuAndIsReportedAsEstablished) {
   EXPECT_EQ(Fetch(), Seen(RDMA_CM_EVENT_ESTABLISHED, 0));
   EXPECT_EQ(g_transitions, (std::vector<ibv_qp_state>{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}));
   EXPECT_TRUE(Asked(RDMA_USER_CM_CMD_ACCEPT));
+}
+
+constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
+constexpr uint32_t kInitQpAttr = kCommand + RDMA_USER_CM_CMD_INIT_QP_ATTR;
+
+TEST_F(Handshake, TheCallsAfterAReplyAreTheAnnouncedOnes) {
+  Push(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  Fetch();
+  ExpectTheAnnouncedCalls(kInitQpAttr, 6);
+}
+
+TEST_F(Handshake, TheCallsOfAcceptAreTheAnnouncedOnes) {
+  AddDevice();
+  for (const uint8_t depth : {uint8_t{3}, uint8_t{RDMA_MAX_RESP_RES}}) {
+    host_.made.clear();
+    rdma_conn_param parameters = {};
+    parameters.responder_resources = parameters.initiator_depth = depth;
+    EXPECT_EQ(rdma_accept(id_, &parameters), 0);
+    ExpectTheAnnouncedCalls(kInitQpAttr, 6);
+  }
+}
+
+TEST_F(Handshake, AnAcceptWithTooMuchPrivateDataMovesTheQpAndSendsNoRep) {
+  AddDevice();
+  Private(id_).connect_length = 200;
+  const char data[100] = {};
+  rdma_conn_param parameters = {};
+  parameters.private_data = data;
+  parameters.private_data_len = sizeof(data);
+  EXPECT_EQ(rdma_accept(id_, &parameters), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ExpectTheAnnouncedCalls(kInitQpAttr, 5);
+  EXPECT_FALSE(Asked(RDMA_USER_CM_CMD_ACCEPT));
+}
+
+TEST_F(Handshake, TheCallsOfDisconnectAreTheAnnouncedOnes) {
+  AddDevice();
+  EXPECT_EQ(rdma_disconnect(id_), 0);
+  ExpectTheAnnouncedCalls(static_cast<uint32_t>(CallOp::kModifyQp), 1);
+}
+
+TEST_F(Handshake, AnEventIsAnnouncedWithItsQueriesUnlessTheChannelIsASynchronousIds) {
+  constexpr uint32_t kGetEvent = kCommand + RDMA_USER_CM_CMD_GET_EVENT;
+  Push(RDMA_CM_EVENT_ADDR_ERROR);
+  Fetch();
+  EXPECT_EQ(host_.announced_first, kGetEvent);
+  EXPECT_EQ(host_.announced.size(), 3u);
+  host_.Reset();
+  Private(channel_).is_of_id = true;
+  Push(RDMA_CM_EVENT_ADDR_ERROR);
+  Fetch();
+  EXPECT_TRUE(host_.announced.empty());
 }
 
 TEST_F(Handshake, AReplyOnAnIdWithoutQpIsTheCallersToAnswer) {

@@ -73,6 +73,7 @@ Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp
       return nullptr;
     }
     id->synchronous = true;
+    Private(id->channel).is_of_id = true;
   }
   return id;
 }
@@ -181,6 +182,7 @@ int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   if (synchronous) {
     channel = NewChannel(&ChannelOf(ours));
     if (channel == nullptr) return -1;
+    Private(channel).is_of_id = true;
   }
   uint32_t events_reported = 0;
   if (const int error = MoveTo(ours, channel, synchronous, &events_reported); error != 0) {

@@ -20,6 +20,7 @@ using client::Uninterrupted;
 // An event channel. `fd` of the public part is the counter of its pending events.
 struct Channel : rdma_event_channel {
   uint32_t handle = 0;
+  bool is_of_id = false;   // a synchronous id's own
   uint32_t owner_pid = 0;  // a forked child is refused (EACCES), as by the kernel
 };
 
@@ -123,6 +124,8 @@ int Call(const Channel& channel, uint32_t command, const In& in) {
 // errno if the device was removed.
 Device* AcquireDevice(uint64_t node_guid, uint32_t index);
 void ReleaseDevice(Device* device);
+// Returns a bit for each device, by its index, that ids use and that is no RNIC.
+uint32_t DevicesInUse();
 ibv_xrcd* XrcdOf(Device* device);
 
 // channel.cc

@@ -2,6 +2,7 @@
 // domain. If the caller gives no completion queues, the library creates them for the id.
 #include <algorithm>
 
+#include "shim/rdmacm/announcement.h"
 #include "shim/rdmacm/internal.h"
 
 namespace rdmaemu::rdmacm {
@@ -103,6 +104,11 @@ int CreateQp(Id& id, ibv_qp_init_attr_ex& attributes) {
     return error;
   }
   if (id.srq != nullptr && attributes.srq == nullptr) attributes.srq = id.srq;
+  Announcement announcement(Announcement::First::kCreateQp);
+  ibv_qp_attr to_init = {};
+  to_init.qp_state = IBV_QPS_INIT;
+  announcement.AddMove(id, /*qp=*/0, to_init, StepLink::kAttributes);
+  announcement.Begin();
   ibv_qp* qp = ibv_create_qp_ex(id.verbs, &attributes);
   if (qp == nullptr) {
     const int error = errno;

@@ -1,6 +1,6 @@
-// Includes the calls of connection management (emulator/abi/calls.h, the kernel's rdma_user_cm.h)
-// and librdmacm's own headers in one translation unit. Both define the same constants as
-// enumerators, so the kernel's constants are renamed here.
+// Includes the calls of connection management (emulator/abi/calls.h, the kernel's rdma_user_cm.h),
+// their announcement, and librdmacm's own headers in one translation unit. Both define the same
+// constants as enumerators, so the kernel's constants are renamed here.
 #pragma once
 
 #include <netinet/in.h>
@@ -22,6 +22,7 @@
 #define RDMA_OPTION_ID_ACK_TIMEOUT UCMA_OPTION_ID_ACK_TIMEOUT
 #define RDMA_OPTION_IB_PATH UCMA_OPTION_IB_PATH
 #include "emulator/abi/calls.h"
+#include "shim/client/announcement.h"
 #undef RDMA_PS_IPOIB
 #undef RDMA_PS_IB
 #undef RDMA_PS_TCP

@@ -201,7 +201,8 @@ def one_table_names_every_call():
 def each_call_is_made_by_one_file_of_the_library():
     found = {}
     for path in sources(["shim"]):
-        if is_test(path) or path.endswith("/fake_host.h"):
+        # announcement.cc names calls that other files make.
+        if is_test(path) or path.endswith(("/fake_host.h", "/rdmacm/announcement.cc")):
             continue
         with open(path) as source:
             text = re.sub(r"//.*", "", source.read())

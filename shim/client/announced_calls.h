@@ -1,0 +1,21 @@
+// The connection's use of announced calls (announcement.h).
+#pragma once
+
+#include <cstdint>
+
+namespace rdmaemu::client {
+
+struct AnnouncedReply {
+  int error;  // positive errno
+  const void* bytes;
+  uint32_t size;
+};
+// Returns true, and the reply, if the thread has announced this call and the host has executed it.
+// The first announced call sends all of them. The reply is valid until the thread's next call.
+bool TakeAnnounced(uint32_t op, const void* in, uint32_t in_size, AnnouncedReply& reply);
+
+// connection.cc: makes the call kSequence. Returns how many bytes of `out` were filled. Returns 0
+// when the host executes no sequences now, or when the call failed.
+uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_size);
+
+}  // namespace rdmaemu::client
