@@ -8,11 +8,15 @@
 #include <cstring>
 #include <utility>
 
+#include "emulator/abi/prefetch.h"
+
 namespace rdmaemu::runtime {
 namespace {
 
 constexpr uint64_t kRingMagic = 0x72646d6165726e67;
 constexpr size_t kMappedBytes = kRingDataOffset + kRingBytes;
+// How much of the memory for the next datagram the writer prepares: a small datagram.
+constexpr size_t kPreparedBytes = 4 * kRingAlignment;
 constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 static_assert(sizeof(RingHeader) <= kRingDataOffset && sizeof(RingEntry) <= kRingAlignment);
@@ -109,6 +113,12 @@ RingWriter RingWriter::Create() {
 
 RingWriter::~RingWriter() { End(); }
 
+void RingWriter::End() {
+  if (!memory_) return;
+  Publish();
+  memory_->is_ended.store(1, std::memory_order_release);
+}
+
 size_t RingWriter::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                                std::span<const size_t> bytes,
                                std::span<std::span<std::byte>> rooms) {
@@ -145,11 +155,19 @@ std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& fl
   last_entry_ = allocated_;
   std::memcpy(room.data(), &entry, sizeof entry);
   allocated_ += needed;
+  const size_t ahead = std::min(needed, BytesToEnd(allocated_));
+  const std::byte* const next = memory_.At(allocated_, ahead).data();
+  for (size_t at = 0; at < std::min(ahead, kPreparedBytes); at += kRingAlignment) {
+    PrefetchToWrite(next + at);
+  }
   return room.subspan(sizeof entry, bytes);
 }
 
-void RingWriter::Commit() {
-  written_ = allocated_;
+void RingWriter::Commit() { written_ = allocated_; }
+
+void RingWriter::Publish() {
+  if (written_ == published_) return;
+  published_ = written_;
   memory_->written.store(written_, std::memory_order_release);
 }
 

@@ -108,19 +108,21 @@ class RingWriter {
   // allocation without a Commit is discarded.
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
-  // Shows what was allocated to the reader.
+  // Writes what was allocated. Publish shows it to the reader. Each Publish costs a transfer of a
+  // cache line to the reader's processor, so several datagrams share one.
   void Commit();
-  // Does the same for one allocated form whose payload is missing. Returns the position of the
-  // form's entry, for Finish.
+  void Publish();
+  // Returns the bytes that the reader cannot see yet.
+  uint64_t unpublished() const { return written_ - published_; }
+  // Commits one allocated form whose payload is missing. Returns the position of the form's entry,
+  // for Finish.
   uint64_t CommitUnfilled();
   // Ends the reader's wait. `form` is kTrains, or kEntryLost.
   void Finish(uint64_t position, uint8_t form);
   // Returns true if Finish was called since the last call.
   bool TakeFinished() { return std::exchange(has_finished_, false); }
-  // Tells the reader that no further datagram comes.
-  void End() {
-    if (memory_) memory_->is_ended.store(1, std::memory_order_release);
-  }
+  // Publishes, and tells the reader that no further datagram comes.
+  void End();
   // The ring's memory must not be used for further datagrams.
   void Retire() { is_retired_ = true; }
   bool is_retired() const { return is_retired_; }
@@ -138,7 +140,8 @@ class RingWriter {
 
   UniqueFd fd_;
   RingMapping memory_;
-  uint64_t written_ = 0;     // as published
+  uint64_t published_ = 0;
+  uint64_t written_ = 0;     // published_ or above
   uint64_t allocated_ = 0;   // written_ or above
   uint64_t last_entry_ = 0;  // the position of the entry that was allocated last
   bool has_finished_ = false;

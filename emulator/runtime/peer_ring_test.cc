@@ -19,6 +19,7 @@ bool Write(RingWriter& writer, size_t bytes, int value) {
   if (writer.AllocateRun(kFlow, 7, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}) == 0) return false;
   std::memset(room.data(), value, room.size());
   writer.Commit();
+  writer.Publish();
   return true;
 }
 
@@ -71,6 +72,7 @@ TEST(PeerRingTest, ARunGetsTheRoomThatThereIs) {
   const size_t fitting = kRingBytes / entry_bytes;
   EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, bytes, rooms), fitting);
   pair.writer.Commit();
+  pair.writer.Publish();
   EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, bytes, rooms), 0u);
   for (size_t i = 0; i < fitting; i++) ASSERT_TRUE(pair.reader.Next());
   pair.reader.Release();
@@ -106,6 +108,38 @@ TEST(PeerRingTest, NoDatagramIsEmptyOrLargerThanUdpAllows) {
   EXPECT_FALSE(Write(pair.writer, 0, 0));
   EXPECT_FALSE(Write(pair.writer, kMaxRingDatagram + 1, 0));
   EXPECT_TRUE(Write(pair.writer, kMaxRingDatagram, 0));
+}
+
+TEST(PeerRingTest, TheReaderSeesCommittedDatagramsWhenTheyArePublished) {
+  Pair pair;
+  const size_t bytes = 10;
+  std::span<std::byte> room;
+  for (int i = 0; i < 2; i++) {
+    ASSERT_EQ(pair.writer.AllocateRun(kFlow, 0, {&bytes, 1}, {&room, 1}), 1u);
+    pair.writer.Commit();
+  }
+  EXPECT_FALSE(pair.reader.has_unread());
+  EXPECT_FALSE(pair.writer.empty());
+  EXPECT_EQ(pair.writer.Unread().size(), 2u);
+  EXPECT_GE(pair.writer.unpublished(), 2 * bytes);
+  pair.writer.Publish();
+  EXPECT_EQ(pair.writer.unpublished(), 0u);
+  EXPECT_TRUE(pair.reader.Next());
+  EXPECT_TRUE(pair.reader.Next());
+  EXPECT_FALSE(pair.reader.Next());
+}
+
+TEST(PeerRingTest, AnEndingWriterPublishesItsDatagrams) {
+  std::optional<RingWriter> writer(RingWriter::Create());
+  RingReader reader = RingReader::Open(writer->fd());
+  const size_t bytes = 10;
+  std::span<std::byte> room;
+  ASSERT_EQ(writer->AllocateRun(kFlow, 0, {&bytes, 1}, {&room, 1}), 1u);
+  writer->Commit();
+  writer.reset();
+  EXPECT_FALSE(reader.ended());
+  EXPECT_TRUE(reader.Next());
+  EXPECT_TRUE(reader.ended());
 }
 
 TEST(PeerRingTest, TheWriterSeesWhatTheReaderHasNotRead) {

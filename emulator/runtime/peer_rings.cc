@@ -90,6 +90,7 @@ size_t PeerRing::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, W
   size_t count = 0;
   is_allocated_in_ring_ = overflow_.empty();
   if (is_allocated_in_ring_) count = writer_->AllocateRun(flow, traffic_class, form, bytes, rooms);
+  if (count == 0) writer_->Publish();  // the reader makes room
   if (count == 0 && may_overflow) count = Overflow(flow, traffic_class, form, bytes, rooms);
   allocated_bytes_ = 0;
   for (size_t i = 0; i < count; i++) allocated_bytes_ += bytes[i];
@@ -114,12 +115,15 @@ void PeerRing::Commit() {
     return;
   }
   writer_->Commit();
+  if (writer_->unpublished() >= kPublishBytes) writer_->Publish();
   unannounced_bytes_ += allocated_bytes_;
   if (unannounced_bytes_ >= kWakeBytes) Wake();
 }
 
 std::unique_ptr<UnfilledForm> PeerRing::CommitUnfilled(std::span<std::byte> payload) {
-  return std::make_unique<FormInRing>(writer_, writer_->CommitUnfilled(), payload);
+  auto form = std::make_unique<FormInRing>(writer_, writer_->CommitUnfilled(), payload);
+  writer_->Publish();
+  return form;
 }
 
 void PeerRing::Flush() {
@@ -138,12 +142,14 @@ void PeerRing::Flush() {
     overflow_.pop_front();
     overflow_committed_--;
   }
+  writer_->Publish();
   if (writer_->TakeFinished() || unannounced_bytes_ > 0) Wake();
 }
 
 // The reader sets `asleep` and then looks for datagrams. This host has published its datagrams
 // before it reads `asleep`. One of the two sees the other.
 void PeerRing::Wake() {
+  writer_.Publish();
   unannounced_bytes_ = 0;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (door().asleep.load(std::memory_order_relaxed) == 0 || door().asleep.exchange(0) == 0) return;

@@ -26,6 +26,8 @@ class PeerRing {
   static constexpr Duration kCheckAfter = std::chrono::milliseconds(1);
   // The reader is woken up at the latest when this many bytes were written.
   static constexpr size_t kWakeBytes = size_t{64} << 10;
+  // An awake reader sees datagrams at the latest when this many bytes were written.
+  static constexpr size_t kPublishBytes = size_t{2} << 10;
   // Limit of the datagrams that wait for room while the host must not block.
   static constexpr size_t kMaxOverflowBytes = size_t{64} << 20;
 

@@ -92,6 +92,25 @@ TEST_F(PeerRingsTest, DatagramsBetweenSharingHostsUseNoSocket) {
   EXPECT_FALSE(first.blocked());
 }
 
+TEST_F(PeerRingsTest, AnAwakeReaderSeesManyDatagramsBeforeTheFlush) {
+  UdpNetwork first = Open(kOneHost), second = Open(kOtherHost);
+  ASSERT_TRUE(Send(first, kOneHost, kOtherHost, 0));
+  first.Flush();
+  Taken taken;
+  while (TakeByRing(second, taken)) {
+  }
+  ASSERT_EQ(taken.count, 1u);
+  const size_t most = PeerRing::kPublishBytes / kRingAlignment + 1;
+  for (size_t i = 1; i <= most; i++) ASSERT_TRUE(Send(first, kOneHost, kOtherHost, i));
+  EXPECT_TRUE(TakeByRing(second, taken));
+  EXPECT_GT(taken.count, 1u);
+  first.Flush();
+  while (TakeByRing(second, taken)) {
+  }
+  EXPECT_EQ(taken.count, most + 1);
+  EXPECT_EQ(taken.out_of_order, 0u);
+}
+
 TEST_F(PeerRingsTest, IfOneHostSharesNoRingsTheSocketIsUsed) {
   for (const bool first_shares : {true, false}) {
     UdpNetwork first = Open(kOneHost, first_shares), second = Open(kOtherHost, !first_shares);

@@ -25,6 +25,7 @@ class Scene {
     std::span<std::byte> room;
     REQUIRE(writer_.AllocateRun({}, 0, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}) == 1);
     writer_.Commit();
+    writer_.Publish();
     write_begin_ = room.data() - sizeof(RingEntry);
     read_begin_ = reader_.Next()->bytes.data() - sizeof(RingEntry);
   }
@@ -60,6 +61,7 @@ class Scene {
     }
     if (in_.OneIn(8)) return;
     writer_.Commit();
+    if (!in_.OneIn(8)) writer_.Publish();
   }
   void Read() {
     const auto datagram = reader_.Next();
