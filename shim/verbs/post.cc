@@ -134,29 +134,42 @@ void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t byt
   TakePayload(qp, index);
 }
 
-int PostOneSend(QueuePair& qp, uint32_t& producer, const ibv_send_wr& wr) {
+// The poster's view of a ring. The host's index is read again only when the queue looks full,
+// because each read of it costs the host a transfer of the cache line.
+struct PostPosition {
+  uint32_t producer, consumer;
+
+  explicit PostPosition(const Ring& ring) : producer(ring.Producer()), consumer(ring.Consumer()) {}
+  bool IsFull(const Ring& ring, uint32_t entries) {
+    if (ring.Distance(consumer, producer) < entries) return false;
+    consumer = ring.Consumer();
+    return ring.Distance(consumer, producer) >= entries;
+  }
+};
+
+int PostOneSend(QueuePair& qp, PostPosition& at, const ibv_send_wr& wr) {
   // rdma-core's rxe provider reads the list before this check, and may read beyond its end.
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.max_send_sge) return EINVAL;
   const uint64_t bytes = TotalBytes(wr.sg_list, wr.num_sge);
   const int error = CheckSend(qp, wr, bytes);
   if (error != 0) return error;
-  if (qp.send_ring.Distance(qp.send_ring.Consumer(), producer) >= qp.send_entries) return ENOMEM;
-  FillSend(qp, producer, wr, static_cast<uint32_t>(bytes));
+  if (at.IsFull(qp.send_ring, qp.send_entries)) return ENOMEM;
+  FillSend(qp, at.producer, wr, static_cast<uint32_t>(bytes));
   if (wr.opcode == IBV_WR_BIND_MW) SetRkeyAtBind(qp.base, *wr.bind_mw.mw, wr.bind_mw.rkey);
-  producer = qp.send_ring.Next(producer);
+  at.producer = qp.send_ring.Next(at.producer);
   return 0;
 }
 
-int PostOneRecv(Ring& ring, uint32_t entries, uint32_t max_sge, uint32_t producer,
+int PostOneRecv(Ring& ring, uint32_t entries, uint32_t max_sge, PostPosition& at,
                 const ibv_recv_wr& wr) {
-  if (ring.Distance(ring.Consumer(), producer) >= entries) return ENOMEM;
+  if (at.IsFull(ring, entries)) return ENOMEM;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > max_sge ||
       sizeof(rxe_recv_wqe) + static_cast<size_t>(wr.num_sge) * sizeof(rxe_sge) >
           ring.slot_bytes()) {
     return EINVAL;
   }
   const uint64_t bytes = TotalBytes(wr.sg_list, wr.num_sge);
-  auto* out = ring.SlotAs<rxe_recv_wqe>(producer);
+  auto* out = ring.SlotAs<rxe_recv_wqe>(at.producer);
   memset(static_cast<void*>(out), 0, sizeof *out);
   out->wr_id = wr.wr_id;
   out->dma.length = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
@@ -165,6 +178,7 @@ int PostOneRecv(Ring& ring, uint32_t entries, uint32_t max_sge, uint32_t produce
   if (wr.num_sge > 0) {
     memcpy(out + 1, wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(ibv_sge));
   }
+  at.producer = ring.Next(at.producer);
   return 0;
 }
 
@@ -172,20 +186,19 @@ int PostOneRecv(Ring& ring, uint32_t entries, uint32_t max_sge, uint32_t produce
 
 int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr,
                  ibv_recv_wr** bad) {
-  uint32_t producer = ring.Producer();
-  const uint32_t before = producer;
+  PostPosition at(ring);
+  const uint32_t before = at.producer;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
-    error = PostOneRecv(ring, entries, max_sge, producer, *wr);
+    error = PostOneRecv(ring, entries, max_sge, at, *wr);
     if (error != 0) {
       *bad = wr;
       break;
     }
-    producer = ring.Next(producer);
   }
-  if (producer != before) {
+  if (at.producer != before) {
     client::ReleaseToDevice();
-    ring.SetProducer(producer);
+    ring.SetProducer(at.producer);
   }
   return error;
 }
@@ -208,20 +221,20 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
       *bad = wr;
       return EINVAL;
     }
-    uint32_t producer = qp.send_ring.Producer();
-    const uint32_t before = producer;
+    PostPosition at(qp.send_ring);
+    const uint32_t before = at.producer;
     qp.memory.Begin();
     for (; wr != nullptr; wr = wr->next) {
-      error = PostOneSend(qp, producer, *wr);
+      error = PostOneSend(qp, at, *wr);
       if (error != 0) {
         *bad = wr;
         break;
       }
     }
-    posted = producer != before;
+    posted = at.producer != before;
     if (posted) {
       client::ReleaseToDevice();
-      qp.send_ring.SetProducer(producer);
+      qp.send_ring.SetProducer(at.producer);
     }
   }
   if (posted) client::RingQueue(base->handle, qp.doorbell);
