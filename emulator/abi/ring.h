@@ -15,6 +15,8 @@
 #include <span>
 
 #include "emulator/abi/copy_jobs.h"
+#include "emulator/abi/host_turn.h"
+#include "emulator/abi/prefetch.h"
 #include "emulator/base/uapi.h"
 
 namespace rdmaemu {
@@ -86,6 +88,7 @@ struct DoorbellPage {
   // The host writes this before a program gets the page. 1: the library must not copy a payload
   // when a program posts.
   uint32_t no_payload_shortcuts;
+  HostTurn turn;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
   JobPage jobs;
@@ -167,12 +170,23 @@ class Ring {
   std::byte* Slot(uint32_t index) const {
     return reinterpret_cast<std::byte*>(buffer_->data) + (size_t{index & mask_} << shift_);
   }
+  // Call these for the next slot, which the other side has used last.
+  void PrepareToWrite(uint32_t index) const { PrefetchToWrite(Slot(index)); }
+  void PrepareToRead(uint32_t index) const {
+    const std::byte* const slot = Slot(index);
+    for (uint32_t at = 0; at < slot_bytes() && at < kPreparedBytes; at += kLineBytes) {
+      PrefetchToRead(slot + at);
+    }
+  }
   template <class T>
   T* SlotAs(uint32_t index) const {
     return reinterpret_cast<T*>(Slot(index));
   }
 
  private:
+  static constexpr uint32_t kLineBytes = 64;
+  static constexpr uint32_t kPreparedBytes = 4 * kLineBytes;  // a request with its SGE
+
   uint32_t Load(uint32_t& index) const {
     return std::atomic_ref(index).load(std::memory_order_acquire) & mask_;
   }

@@ -221,11 +221,14 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   bool PollDoorbells(Time now) {
+    is_turn_awaited_ = false;
     if (StandsStill()) return false;
     faults_.SetNow(now);
     bool found = false;
     for (auto& [group, members] : processes_.groups()) {
-      if (members.doorbells != nullptr) found |= PollGroup(now, group, *members.doorbells);
+      if (members.doorbells == nullptr) continue;
+      found |= PollGroup(now, group, *members.doorbells);
+      is_turn_awaited_ |= rdmaemu::IsTurnAwaited(members.doorbells->turn);
     }
     DoDeeds(now);
     return found;
@@ -235,6 +238,23 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr) continue;
       std::atomic_ref(members.doorbells->host_asleep).store(asleep ? 1 : 0);
+    }
+  }
+
+  void ShowProcessor(std::optional<uint32_t> processor) {
+    processor_ = processor ? *processor + 1 : 0;
+    for (auto& [group, members] : processes_.groups()) ShowProcessor(members);
+  }
+
+  bool IsTurnAwaited() const { return is_turn_awaited_; }
+
+  void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
+    for (auto& [group, members] : processes_.groups()) {
+      if (members.doorbells == nullptr || !rdmaemu::IsTurnAwaited(members.doorbells->turn))
+        continue;
+      if (!verbs_.TakeNewCompletions(group) && only_with_news) continue;
+      HostTurn& turn = members.doorbells->turn;
+      if (rdmaemu::EndTurn(turn)) wake(turn.ended);
     }
   }
 
@@ -378,6 +398,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         if (!PassesDoor(now, flow, packet, udp_payload, at)) received_.pop_back();
         if (flags.completions || flags.packets) break;
       } else {
+        const wire::Packet mad = packet;
+        received_.pop_back();
         // The effects of this packet must be between those of the packets before and after it.
         const wire::Packet mad = packet;
         received_.pop_back();
@@ -546,6 +568,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     verbs_.ProcessJoined(*group, process);
     Processes::Group& members = processes_.groups().at(*group);
     members.doorbells = &verbs_.Doorbells(*group);
+    ShowProcessor(members);
     ShowWatchedCalls();
 
     ConnectedProcess& joined = *processes_.Find(process);
@@ -631,6 +654,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
 
+  void ShowProcessor(Processes::Group& members) const {
+    if (members.doorbells == nullptr) return;
+    std::atomic_ref(members.doorbells->turn.processor).store(processor_, std::memory_order_relaxed);
+  }
+
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
     bool found = false;
     // A program may set any bit at any time. The number of its queues limits the cost.
@@ -700,6 +728,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   std::vector<wire::Packet> received_;  // used in each Receive; a member, to reuse its memory
   bool stop_requested_ = false;
   bool crashed_ = false;
+  bool is_turn_awaited_ = false;
+  uint32_t processor_ = 0;  // HostTurn::processor
   HostPause pause_;
   EndedPrograms ended_programs_{trace_};
 };
@@ -726,6 +756,11 @@ void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) 
 }
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }
+void Host::ShowProcessor(std::optional<uint32_t> processor) { impl_->ShowProcessor(processor); }
+bool Host::IsTurnAwaited() const { return impl_->IsTurnAwaited(); }
+void Host::EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
+  impl_->EndTurn(only_with_news, wake);
+}
 bool Host::Take(Time now) { return impl_->Take(now); }
 bool Host::Deliver(Time now) { return impl_->Deliver(now); }
 bool Host::Work(Time now) {

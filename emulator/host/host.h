@@ -150,6 +150,14 @@ class Host {
   // Publishes to the programs whether a doorbell must wake up the host. After PrepareSleep(true)
   // the caller must poll the doorbells once more before it sleeps.
   void PrepareSleep(bool asleep);
+  // Publishes the processor on which the host runs, so that threads on it may wait for the host's
+  // turn to end (abi/host_turn.h). nullopt: unknown.
+  void ShowProcessor(std::optional<uint32_t> processor);
+  // Returns true when the last PollDoorbells found a thread that waits for the turn to end.
+  bool IsTurnAwaited() const;
+  // Ends the turn for waiting threads. `wake` must wake all threads that wait on this futex.
+  // `only_with_news`: only for groups that have new completions.
+  void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake);
   // Does ready work. Returns true when work is left. Call this until it returns false or other
   // input waits.
   bool Work(Time now);

@@ -1,16 +1,19 @@
 #include "emulator/runtime/host_process.h"
 
+#include <linux/futex.h>
 #include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -216,6 +219,7 @@ void HostProcess::Run() {
     const Time real = RealNow();
     const bool found = Scan(real);
     did_work_ |= found;
+    KeepTurn(found, real);
     // A copy takes as long as a wake-up. Meanwhile the other host needs this processor.
     if (!found && host_->AwaitsForms()) {
       Sleep();
@@ -238,6 +242,20 @@ void HostProcess::Run() {
     }
   }
   ShutDown();
+}
+
+void HostProcess::KeepTurn(bool found_work, Time real) {
+  if (const int processor = sched_getcpu(); processor != processor_) {
+    processor_ = processor;
+    host_->ShowProcessor(processor < 0 ? std::nullopt
+                                       : std::optional(static_cast<uint32_t>(processor)));
+  }
+  if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
+  const TurnPolicy::Step step = turns_.Next(found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real);
+  if (step == TurnPolicy::Step::kGoOn) return;
+  host_->EndTurn(step == TurnPolicy::Step::kEndWithNews, [](uint32_t& futex) {
+    syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  });
 }
 
 bool HostProcess::Scan(Time real) {
@@ -381,7 +399,8 @@ void HostProcess::Sleep() {
   network_.PrepareRingsForSleep(true);
   // A doorbell may have rung before the programs saw that they must wake up the host. Refusals must
   // be handled before time may jump over them.
-  if (!host_->PollDoorbells(Now()) && !host_->HasFilledForms() && !server_->StopWatchingPages() &&
+  if (!host_->PollDoorbells(Now()) && !host_->IsTurnAwaited() && !host_->HasFilledForms() &&
+      !server_->StopWatchingPages() &&
       !HearRefusals(Now()) && !network_.HasUnreadInRings()) {
     trace_.Flush();
     // Return the memory of destroyed objects to the system now, because the host has no work.

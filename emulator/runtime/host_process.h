@@ -16,6 +16,7 @@
 #include "emulator/runtime/registry.h"
 #include "emulator/runtime/time_domain.h"
 #include "emulator/runtime/trace_files.h"
+#include "emulator/runtime/turn_policy.h"
 #include "emulator/runtime/udp_network.h"
 
 namespace rdmaemu::runtime {
@@ -49,6 +50,8 @@ class HostProcess {
   OrMessage<void> Open();
   OrMessage<void> WatchDescriptors();
   bool Scan(Time real);
+  // Shows the programs on which processor the host runs. Lets threads run that wait for it.
+  void KeepTurn(bool found_work, Time real);
   bool ExpireIfDue(Time now);
   // Handles ready descriptors and waits at most `timeout` for one. Returns true if it handled an
   // event.
@@ -116,6 +119,8 @@ class HostProcess {
   std::unique_ptr<Host> host_;
   std::unique_ptr<CallServer> server_;
   IdlePolicy policy_;
+  TurnPolicy turns_;
+  int processor_ = -1;  // as programs see it
 };
 
 }  // namespace rdmaemu::runtime

@@ -149,7 +149,7 @@ void PeerRing::Flush() {
 // The reader sets `asleep` and then looks for datagrams. This host has published its datagrams
 // before it reads `asleep`. One of the two sees the other.
 void PeerRing::Wake() {
-  writer_.Publish();
+  writer_->Publish();
   unannounced_bytes_ = 0;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (door().asleep.load(std::memory_order_relaxed) == 0 || door().asleep.exchange(0) == 0) return;

@@ -139,15 +139,27 @@ Status Core::Transmit(Time now, Device& from, const Train& train, bool local, si
   return {};
 }
 
+Status Core::Transmit(Time now, Device& from, std::unique_ptr<Train>& train, bool local,
+                      size_t limit) {
+  if (!local || doors.packets) return Transmit(now, from, *train, local, limit);
+  if (!LocalRoom(limit)) return Fail(EAGAIN);
+  if (!Leaves(from, *train)) return {};
+  NoteLocal(now, *train);
+  train->regions_ended = regions_ended_;
+  local_.Push(std::exchange(train, SpareTrain()));
+  return {};
+}
+
+std::unique_ptr<Train> Core::SpareTrain() {
+  if (spare_.empty()) return std::make_unique<Train>();
+  std::unique_ptr<Train> spare = std::move(spare_.back());
+  spare_.pop_back();
+  return spare;
+}
+
 void Core::QueueLocal(Time now, const Train& train) {
   NoteLocal(now, train);
-  std::unique_ptr<Train> queued;
-  if (spare_.empty()) {
-    queued = std::make_unique<Train>();
-  } else {
-    queued = std::move(spare_.back());
-    spare_.pop_back();
-  }
+  std::unique_ptr<Train> queued = SpareTrain();
   *queued = train;
   queued->regions_ended = regions_ended_;
   local_.Push(std::move(queued));
@@ -257,6 +269,7 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
     entry.wc.opcode = CompletionOpcode(request.opcode());
   }
   WriteError(*this, now, qp, entry.wc, "send");
+  env.verbs.completions().PublishReceives();
   if (doors.completions) {
     return env.doors->Complete(
         now, {*context.qp, true, CompletionOpcode(request.opcode()), failed, entry});
@@ -273,6 +286,7 @@ bool Core::CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool so
   if (status == IBV_WC_SUCCESS) qp.device->counters.rdma_recvs++;
   WriteError(*this, now, qp, entry.wc, "receive");
   solicited |= entry.wc.status != IBV_WC_SUCCESS;
+  env.verbs.completions().NoteReceive();
   if (doors.completions) {
     const auto opcode = ibv_wc_opcode(entry.wc.opcode);
     return env.doors->Complete(now, {*context.qp, false, opcode, solicited, entry});
@@ -294,7 +308,8 @@ void Core::TraceRetry(Time now, const QpContext& context, const char* why) {
 
 void AddressRc(const QpContext& context, wire::Operation operation, Train& train) {
   const QueuePair& qp = *context.qp;
-  train.headers = {};
+  static constexpr wire::PacketHeaders kEmpty;  // a copy costs less than filling in defaults
+  train.headers = kEmpty;
   train.headers.transport = wire::TransportClass::kRc;
   train.headers.operation = operation;
   train.headers.destination_qpn = qp.attr.dest_qp_num;
@@ -309,7 +324,11 @@ void AddressRc(const QpContext& context, wire::Operation operation, Train& train
   train.mtu_bytes = context.mtu_bytes;
   train.is_bytes = false;
   train.bytes = {};
+  train.parts = {};
   train.pieces.Clear();
+  train.origin = train.answerer = 0;
+  train.epoch = 0;
+  train.placed = train.source_failed = false;
 }
 
 }  // namespace rdmaemu::transport

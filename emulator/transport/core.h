@@ -133,6 +133,9 @@ class Core {
   // Sends a train to the local queue, or to the sink. EFAULT: the payload could not be read.
   // EAGAIN: the local queue holds `limit` trains, or there is no room for a form.
   Status Transmit(Time now, Device& from, const Train& train, bool local, size_t limit);
+  // Does the same without a copy of a local train. After success `train` is another train, with any
+  // content.
+  Status Transmit(Time now, Device& from, std::unique_ptr<Train>& train, bool local, size_t limit);
   // Returns true when the train's source has a working link. Counts the train as sent by its
   // device, or as dropped.
   bool Leaves(Device& from, const Train& train);
@@ -186,6 +189,7 @@ class Core {
   // reading the payload.
   bool SendForm(Time now, const Train& train, Status& status);
   void QueueLocal(Time now, const Train& train);
+  std::unique_ptr<Train> SpareTrain();
   bool AskDoors(Time now, const Train& train, uint32_t index, bool local);
   std::vector<std::byte> DatagramOf(const Train& train, uint32_t index);
 

@@ -96,6 +96,7 @@ class Engine::Impl final : public Receiver {
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                const NetAddress* at) {
     core_.counters.packets_received += packets.size();
+    const CompletionBatch::Scope batch(core_.env.verbs.completions());
     if (flow.destination.IsMulticast()) return ReceiveMulticast(now, flow, packets, at);
     responder_.CollectAcks(packets.size() > 1);
     while (!packets.empty()) {
@@ -155,6 +156,7 @@ class Engine::Impl final : public Receiver {
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
   bool Take(Time now) {
+    const CompletionBatch::Scope batch(core_.env.verbs.completions());
     const uint64_t enough_sent = core_.counters.packets_sent + kWirePacketsPerWork;
     core_.is_wire_full = false;
     for (uint32_t i = 0; i < kTurnsPerWork && core_.counters.packets_sent < enough_sent &&
@@ -168,6 +170,7 @@ class Engine::Impl final : public Receiver {
   }
 
   bool Deliver(Time now) {
+    const CompletionBatch::Scope batch(core_.env.verbs.completions());
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
     const bool filled = !core_.fills.empty() && core_.fills.Turn(now);
     FailUnread(now);
@@ -252,6 +255,7 @@ class Engine::Impl final : public Receiver {
     }
   }
   void TellEnded(Time now, QueuePair& qp) {
+    core_.env.verbs.completions().Publish();
     if (core_.env.qp_ends != nullptr) core_.env.qp_ends->QpEnded(now, qp);
   }
 

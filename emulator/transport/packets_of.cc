@@ -14,20 +14,30 @@ uint64_t PayloadOf(const Train& train, uint32_t index) {
   return std::min<uint64_t>(train.length() - offset, train.mtu_bytes);
 }
 
+wire::Operation OperationOf(const Train& train, uint32_t index) {
+  return OperationAt(train.headers.operation, train.begins && index == 0,
+                     train.ends && index + 1 == train.packets);
+}
+
+namespace {
+
+uint8_t PadOf(uint64_t payload_bytes) { return static_cast<uint8_t>(-payload_bytes & 3); }
+
+}  // namespace
+
 wire::PacketHeaders HeadersOf(const Train& train, uint32_t index, uint64_t payload_bytes) {
-  const bool first = train.begins && index == 0;
   const bool last = train.ends && index + 1 == train.packets;
   wire::PacketHeaders headers = train.headers;
-  headers.operation = OperationAt(train.headers.operation, first, last);
+  headers.operation = OperationOf(train, index);
   headers.psn = PsnAdd(train.headers.psn, index);
-  headers.pad_bytes = static_cast<uint8_t>(-payload_bytes & 3);
+  headers.pad_bytes = PadOf(payload_bytes);
   headers.solicited = train.headers.solicited && last;
   headers.ack_request = train.headers.ack_request && index + 1 == train.packets;
   return headers;
 }
 
-size_t DatagramBytes(const wire::PacketHeaders& headers, uint64_t payload_bytes) {
-  return headers.info().header_bytes + payload_bytes + headers.pad_bytes + wire::kIcrcBytes;
+size_t DatagramBytes(const wire::OpcodeInfo& info, uint64_t payload_bytes) {
+  return info.header_bytes + payload_bytes + PadOf(payload_bytes) + wire::kIcrcBytes;
 }
 
 std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t payload_bytes,

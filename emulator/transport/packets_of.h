@@ -16,8 +16,10 @@ wire::UdpFlow FlowOf(const Train& train);
 uint64_t PayloadOf(const Train& train, uint32_t index);
 // Returns the headers of that packet.
 wire::PacketHeaders HeadersOf(const Train& train, uint32_t index, uint64_t payload_bytes);
+// Returns the operation of that packet.
+wire::Operation OperationOf(const Train& train, uint32_t index);
 // Returns the length of a packet as a UDP payload with ICRC.
-size_t DatagramBytes(const wire::PacketHeaders& headers, uint64_t payload_bytes);
+size_t DatagramBytes(const wire::OpcodeInfo& info, uint64_t payload_bytes);
 // Writes all but payload and ICRC. Returns the place of the payload.
 std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t payload_bytes,
                                 std::span<std::byte> out);

@@ -66,13 +66,14 @@ ReceiveSlot* PayloadOwner::SlotFor(const QpContext& context, const Train& train,
   }
   CompletionQueue& cq = *context.qp->recv_cq;
   GroupShare& share = *cq.context->share;
-  if (share.sole_process == ProcessId::kNone || cq.ring.Next(cq.producer) == cq.ring.Consumer()) {
-    return nullptr;
-  }
+  if (share.sole_process == ProcessId::kNone || !cq.HasRoom()) return nullptr;
   if (!cq.has_waiting) {
     cq.has_waiting = true;
     share.waiting.push_back(&cq);
   }
+  ReceiveSlot& next = cq.slots[cq.ring.Next(cq.producer)];
+  PrefetchToWrite(&next);
+  PrefetchToWrite(next.payload);
   return &cq.slots[cq.producer];
 }
 
@@ -99,7 +100,7 @@ Placement PayloadOwner::PlaceReceived(QpContext& context, Train& train,
     return Placement::kSourceGone;
   }
   ResponderState& s = context.responder;
-  if (context.qp->recv_cq->ring.Empty()) s.waiting = {};
+  if (context.qp->recv_cq->IsDrained()) s.waiting = {};
   slot->pieces = static_cast<uint32_t>(into.ranges().size());
   for (size_t i = 0; i < into.ranges().size(); i++) {
     const MemoryRange& range = into.ranges()[i];
@@ -113,6 +114,7 @@ Placement PayloadOwner::PlaceReceived(QpContext& context, Train& train,
 }
 
 void PayloadOwner::PlaceWaiting(QpContext& context, const MemoryRange& range) {
+  context.qp->recv_cq->batch->Publish();
   WaitingBytes& waiting = context.responder.waiting;
   if (range.address >= waiting.high || waiting.low >= range.address + range.length) return;
   PlaceBeside(*context.qp->recv_cq);

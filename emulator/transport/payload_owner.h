@@ -52,7 +52,8 @@ class PayloadOwner {
   Placement PlaceReceived(QpContext& context, Train& train, std::span<const std::byte> before,
                           const Pieces& into);
   // Moves payloads for this range from the slots of the QP's receive completions to memory. Call
-  // this before the host reads or writes the range.
+  // this before the host reads or writes the range. Publishes completions, because the program sees
+  // the access.
   void PlaceWaiting(QpContext& context, const MemoryRange& range);
   void PlaceWaiting(QpContext& context, const Pieces& into) {
     for (const MemoryRange& range : into.ranges()) PlaceWaiting(context, range);

@@ -12,9 +12,8 @@ void Pieces::Clear() {
   owners_.clear();
 }
 
-void Pieces::Add(const MemoryRef& ref) {
+void Pieces::AddMore(const MemoryRef& ref) {
   if (ref.range.length == 0) return;
-  if (count_ == 0) process_ = ref.process;
   if (ref.process != process_ && owners_.empty()) owners_.assign(count_, process_);
   if (mixed()) owners_.push_back(ref.process);
   if (count_ < kInline) {

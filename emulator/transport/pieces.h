@@ -17,7 +17,13 @@ class Pieces {
  public:
   void Clear();
   // An empty range adds nothing.
-  void Add(const MemoryRef& ref);
+  void Add(const MemoryRef& ref) {
+    if (count_ != 0 || ref.range.length == 0) return AddMore(ref);
+    process_ = ref.process;
+    inline_[0].address = ref.range.address;
+    inline_[0].length = length_ = ref.range.length;
+    count_ = 1;
+  }
   uint64_t length() const { return length_; }
   bool empty() const { return length_ == 0; }
   void DropFront(uint64_t bytes);
@@ -46,6 +52,7 @@ class Pieces {
  private:
   static constexpr size_t kInline = 4;  // further ranges are on the heap
 
+  void AddMore(const MemoryRef& ref);
   bool mixed() const { return !owners_.empty(); }
   ProcessId owner(size_t index) const { return mixed() ? owners_[index] : process_; }
   Status CopyPiecewise(Memory& memory, const Pieces& to) const;

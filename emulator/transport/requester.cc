@@ -35,6 +35,7 @@ SendWqe* NextRequest(QpContext& context) {
   SendWqe& request = s.requests.PushSlot();
   CopySendWqe(qp, s.next_index, static_cast<uint32_t>(most), request);
   s.next_index = qp.send_ring.Next(s.next_index);
+  qp.send_ring.PrepareToRead(s.next_index);
   return &request;
 }
 
@@ -164,9 +165,9 @@ bool Requester::RunLocal(Time now, QpContext& context, SendWqe& request) {
 }
 
 void Requester::Address(QpContext& context, wire::Operation operation) {
-  AddressRc(context, operation, train_);
-  train_.origin = context.qp->handle;
-  train_.epoch = context.epoch;
+  AddressRc(context, operation, *train_);
+  train_->origin = context.qp->handle;
+  train_->epoch = context.epoch;
 }
 
 Requester::Step Requester::SendSome(Time now, QpContext& context, SendWqe& request,
@@ -203,17 +204,18 @@ Requester::Step Requester::SendData(Time now, QpContext& context, SendWqe& reque
           : budget;
   const uint32_t packets = std::min({request.packets - request.sent, room, most});
   Address(context, DataOperation(request.opcode()));
-  const ibv_wc_status loaded = LoadData(core_, context, request, packets, train_);
+  const ibv_wc_status loaded = LoadData(core_, context, request, packets, *train_);
   if (loaded != IBV_WC_SUCCESS) {
     request.status = loaded;
     return Step::kFailed;
   }
   const uint32_t without_ack = s.packets_without_ack + packets;
-  train_.headers.ack_request = train_.ends || packets == room ||
-                               without_ack >= context.qp->device->profile.rc.ack_every_packets;
+  train_->headers.ack_request = train_->ends || packets == room ||
+                                without_ack >= context.qp->device->profile.rc.ack_every_packets;
+  const bool asks_for_ack = train_->headers.ack_request;
   const Step step = Dispatch(now, context, request, packets, kMaxLocalRequests);
   if (step != Step::kSent) return step;
-  s.packets_without_ack = train_.headers.ack_request ? 0 : without_ack;
+  s.packets_without_ack = asks_for_ack ? 0 : without_ack;
   budget -= context.peer_is_local ? 1 : packets;
   return step;
 }
@@ -233,11 +235,11 @@ Requester::Step Requester::SendRead(Time now, QpContext& context, SendWqe& reque
   }
   Address(context, wire::Operation::kReadRequest);
   const uint64_t offset = uint64_t{request.sent} * context.mtu_bytes;
-  train_.headers.psn = PsnAdd(request.first_psn, request.sent);
-  train_.headers.ack_request = true;
-  train_.headers.remote_address = request.wr.wr.rdma.remote_addr + offset;
-  train_.headers.rkey = request.wr.wr.rdma.rkey;
-  train_.headers.dma_length = static_cast<uint32_t>(
+  train_->headers.psn = PsnAdd(request.first_psn, request.sent);
+  train_->headers.ack_request = true;
+  train_->headers.remote_address = request.wr.wr.rdma.remote_addr + offset;
+  train_->headers.rkey = request.wr.wr.rdma.rkey;
+  train_->headers.dma_length = static_cast<uint32_t>(
       std::min<uint64_t>(uint64_t{packets} * context.mtu_bytes, request.length - offset));
   const Step step = Dispatch(now, context, request, packets, kMaxLocalRequests);
   if (step == Step::kSent)
@@ -248,12 +250,12 @@ Requester::Step Requester::SendRead(Time now, QpContext& context, SendWqe& reque
 Requester::Step Requester::SendAtomic(Time now, QpContext& context, SendWqe& request) {
   const bool swap = request.wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   Address(context, swap ? wire::Operation::kCompareSwap : wire::Operation::kFetchAdd);
-  train_.headers.psn = request.first_psn;
-  train_.headers.ack_request = true;
-  train_.headers.remote_address = request.wr.wr.atomic.remote_addr;
-  train_.headers.rkey = request.wr.wr.atomic.rkey;
-  train_.headers.swap_add = swap ? request.wr.wr.atomic.swap : request.wr.wr.atomic.compare_add;
-  train_.headers.compare = swap ? request.wr.wr.atomic.compare_add : 0;
+  train_->headers.psn = request.first_psn;
+  train_->headers.ack_request = true;
+  train_->headers.remote_address = request.wr.wr.atomic.remote_addr;
+  train_->headers.rkey = request.wr.wr.atomic.rkey;
+  train_->headers.swap_add = swap ? request.wr.wr.atomic.swap : request.wr.wr.atomic.compare_add;
+  train_->headers.compare = swap ? request.wr.wr.atomic.compare_add : 0;
   const Step step = Dispatch(now, context, request, 1, kMaxLocalRequests);
   if (step == Step::kSent) context.requester.reads.Push(request.first_psn);
   return step;
@@ -264,25 +266,25 @@ Requester::Step Requester::SendFlush(Time now, QpContext& context, SendWqe& requ
   static_assert(sizeof flush <= sizeof request.wr.wr);
   std::memcpy(&flush, &request.wr.wr, sizeof flush);
   Address(context, wire::Operation::kFlush);
-  train_.headers.psn = request.first_psn;
-  train_.headers.ack_request = true;
-  train_.headers.remote_address = flush.remote_address;
-  train_.headers.rkey = flush.rkey;
-  train_.headers.dma_length = request.length;
-  train_.headers.placement = flush.placement & 0x0f;
-  train_.headers.selectivity = flush.selectivity & 0x03;
+  train_->headers.psn = request.first_psn;
+  train_->headers.ack_request = true;
+  train_->headers.remote_address = flush.remote_address;
+  train_->headers.rkey = flush.rkey;
+  train_->headers.dma_length = request.length;
+  train_->headers.placement = flush.placement & 0x0f;
+  train_->headers.selectivity = flush.selectivity & 0x03;
   return Dispatch(now, context, request, 1, kMaxLocalRequests);
 }
 
 Requester::Step Requester::SendAtomicWrite(Time now, QpContext& context, SendWqe& request) {
   Address(context, wire::Operation::kAtomicWrite);
-  train_.headers.psn = request.first_psn;
-  train_.headers.ack_request = true;
-  train_.headers.remote_address = request.wr.wr.rdma.remote_addr;
-  train_.headers.rkey = request.wr.wr.rdma.rkey;
-  train_.headers.dma_length = request.length;
-  train_.is_bytes = true;
-  train_.bytes = request.data;
+  train_->headers.psn = request.first_psn;
+  train_->headers.ack_request = true;
+  train_->headers.remote_address = request.wr.wr.rdma.remote_addr;
+  train_->headers.rkey = request.wr.wr.rdma.rkey;
+  train_->headers.dma_length = request.length;
+  train_->is_bytes = true;
+  train_->bytes = request.data;
   const Step step = Dispatch(now, context, request, 1, kMaxLocalRequests);
   if (step == Step::kSent) context.requester.reads.Push(request.first_psn);
   return step;
@@ -291,6 +293,7 @@ Requester::Step Requester::SendAtomicWrite(Time now, QpContext& context, SendWqe
 Requester::Step Requester::Dispatch(Time now, QpContext& context, SendWqe& request,
                                     uint32_t packets, size_t limit) {
   RequesterState& s = context.requester;
+  const uint32_t psn = train_->headers.psn;
   const Status sent =
       core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, limit);
   if (!sent) {
@@ -299,7 +302,7 @@ Requester::Step Requester::Dispatch(Time now, QpContext& context, SendWqe& reque
     return Step::kFailed;
   }
   request.sent += packets;
-  s.next_psn = PsnAdd(train_.headers.psn, packets);
+  s.next_psn = PsnAdd(psn, packets);
   if (PsnDiff(s.next_psn, s.highest_psn) > 0) s.highest_psn = s.next_psn;
   if (request.sent == request.packets) s.cursor++;
   if (!context.deadline) core_.SetDeadline(context, AckDeadline(now, *context.qp));

@@ -31,7 +31,7 @@ class Requester {
 
   Core& core_;
   Completer& completer_;
-  Train train_;  // reused for every train
+  std::unique_ptr<Train> train_ = std::make_unique<Train>();  // the next one
 };
 
 // Returns the request at the cursor, or else the next request of the ring. nullptr: there is no

@@ -414,13 +414,7 @@ void Responder::Accept(Time now, QpContext& context, const Train& train) {
                                       info.write ? s.write_length : s.received);
     if (!posted) return core_.FailQp(now, qp, IBV_EVENT_QP_FATAL);
   }
-  if (train.headers.ack_request) {
-    Answer(now, context,
-           {.kind = Response::Kind::kAck,
-            .syndrome = wire::kAethUnlimitedCredits,
-            .psn = train.last_psn(),
-            .msn = s.msn});
-  }
+  if (train.headers.ack_request) Acknowledge(now, context, train.last_psn());
   if (!invalidated) core_.FailQp(now, qp);
 }
 
@@ -448,6 +442,21 @@ void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t
   if (completes) return core_.FailQpAfter(now, *context.qp, status);
   if (!event) return core_.FailQp(now, *context.qp);
   core_.FailQp(now, *context.qp, *event);
+}
+
+void Responder::Acknowledge(Time now, QpContext& context, uint32_t psn) {
+  ResponderState& s = context.responder;
+  // Most packets only move the ACK that the QP owes already.
+  if (s.collected_ack && s.responses.empty()) {
+    s.collected_ack->psn = psn;
+    s.collected_ack->msn = s.msn;
+    return;
+  }
+  Answer(now, context,
+         {.kind = Response::Kind::kAck,
+          .syndrome = wire::kAethUnlimitedCredits,
+          .psn = psn,
+          .msn = s.msn});
 }
 
 void Responder::Answer(Time now, QpContext& context, const Response& response) {
@@ -502,6 +511,7 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
   train_.headers.syndrome = response.syndrome;
   train_.headers.msn = response.msn;
   train_.headers.original = response.original;
+  if (!context.peer_is_local) core_.env.verbs.completions().Publish();
   // A response that finds no room is lost. The requester sends its request again.
   if (!core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalTrains)) {
     core_.counters.dropped_answer_queue_full++;

@@ -68,6 +68,8 @@ class Responder {
              std::optional<ibv_event_type> event);
   std::optional<ibv_event_type> EventOfRefusedWrite(const QpContext& context) const;
   void Answer(Time now, QpContext& context, const Response& response);
+  // Acknowledges all packets up to `psn`.
+  void Acknowledge(Time now, QpContext& context, uint32_t psn);
   // Appends a response behind READ responses. A response that finds no room is lost.
   void Enqueue(ResponderState& s, const Response& response);
   void SendCollectedAck(Time now, QpContext& context);

@@ -1,11 +1,15 @@
 #include "emulator/transport/send_wqe.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "emulator/transport/payload_owner.h"
 
 namespace rdmaemu::transport {
 namespace {
+
+// Reads a word that the program may change at any time.
+uint32_t ReadOnce(uint32_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); }
 
 bool IsData(uint32_t opcode) {
   return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
@@ -76,9 +80,10 @@ ibv_wc_status CopySges(const QueuePair& qp, const std::byte* slot, uint32_t coun
 
 void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes, SendWqe& out) {
   const std::byte* slot = qp.send_ring.Slot(index);
-  rxe_send_wqe header;
-  std::memcpy(static_cast<void*>(&header), slot, sizeof header);
-  out.wr = header.wr;
+  auto& shared = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
+  std::memcpy(static_cast<void*>(&out.wr), slot, sizeof out.wr);
+  const uint32_t state = ReadOnce(shared.state);
+  const uint32_t length = ReadOnce(shared.dma.length);
   out.length = 0;
   out.sges.clear();
   out.data = {};
@@ -90,15 +95,15 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
   } else if (out.is_local()) {
     out.status = IBV_WC_SUCCESS;
   } else if (out.is_flush()) {
-    out.length = header.dma.length;
+    out.length = length;
     out.status = IBV_WC_SUCCESS;
   } else if (out.is_atomic_write()) {
-    out.status = CopyWord(qp, slot, header.dma.length, out);
+    out.status = CopyWord(qp, slot, length, out);
   } else if (out.is_inline) {
-    out.status = CopyInline(qp, slot, header.dma.length, out);
+    out.status = CopyInline(qp, slot, length, out);
   } else {
-    out.status = CopySges(qp, slot, header.dma.num_sge, max_message_bytes, out);
-    if (IsData(out.wr.opcode)) out.data = TakenAtPost(qp, index, header.state, out.length);
+    out.status = CopySges(qp, slot, ReadOnce(shared.dma.num_sge), max_message_bytes, out);
+    if (IsData(out.wr.opcode)) out.data = TakenAtPost(qp, index, state, out.length);
   }
 }
 

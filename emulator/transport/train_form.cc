@@ -105,7 +105,7 @@ void ForEachDatagram(const Train& train,
   for (uint32_t i = 0; i < train.packets; i++) {
     const uint64_t bytes = PayloadOf(train, i);
     const wire::PacketHeaders headers = HeadersOf(train, i, bytes);
-    buffer.assign(DatagramBytes(headers, bytes), std::byte{0});
+    buffer.assign(DatagramBytes(headers.info(), bytes), std::byte{0});
     Fill(headers, train.bytes.subspan(uint64_t{i} * train.mtu_bytes, bytes), buffer);
     wire::SealPacket(FlowOf(train), buffer);
     datagram(buffer);
@@ -115,8 +115,8 @@ void ForEachDatagram(const Train& train,
 uint64_t DatagramBytesOf(const Train& train) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < train.packets; i++) {
-    const uint64_t payload = PayloadOf(train, i);
-    bytes += DatagramBytes(HeadersOf(train, i, payload), payload);
+    const wire::OpcodeInfo& info = wire::Opcode(train.headers.transport, OperationOf(train, i));
+    bytes += DatagramBytes(info, PayloadOf(train, i));
   }
   return bytes;
 }

@@ -108,7 +108,7 @@ std::vector<std::byte> Core::DatagramOf(const Train& train, uint32_t index) {
               // The headers are those in the whole train. A part's last packet may be a Middle
               // packet there.
               const wire::PacketHeaders headers = HeadersOf(train, index, payload.size());
-              datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});
+              datagram.assign(DatagramBytes(headers.info(), payload.size()), std::byte{0});
               Fill(headers, payload, datagram);
               wire::SealPacket(FlowOf(train), datagram);
               return true;
@@ -172,7 +172,8 @@ Status Core::CutToWire(Time now, const Train& train) {
     const uint32_t wanted = std::min(train.packets - begin, kMaxRunPackets);
     for (uint32_t i = 0; i < wanted; ++i) {
       const uint64_t payload = PayloadOf(train, begin + i);
-      sizes[i] = DatagramBytes(HeadersOf(train, begin + i, payload), payload);
+      const wire::Operation operation = OperationOf(train, begin + i);
+      sizes[i] = DatagramBytes(wire::Opcode(train.headers.transport, operation), payload);
     }
     const size_t count = env.sink.AllocateRun(
         flow, train.traffic_class, std::span(sizes).first(wanted), std::span(rooms).first(wanted));
@@ -211,7 +212,7 @@ void Core::NoteLocal(Time now, const Train& train) {
   Memory& memory = env.memory_of_captures != nullptr ? *env.memory_of_captures : env.memory;
   (void)Cut(memory, train, wire_buffer_,
             [&](const wire::PacketHeaders& headers, std::span<const std::byte> payload) {
-              datagram.assign(DatagramBytes(headers, payload.size()), std::byte{0});
+              datagram.assign(DatagramBytes(headers.info(), payload.size()), std::byte{0});
               Fill(headers, payload, datagram);
               wire::SealPacket(flow, datagram);
               env.trace.WritePacket(now, flow, datagram);

@@ -1,6 +1,7 @@
 // Completion queues and channels: rings in shared memory, arming, and the resulting events.
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "emulator/base/nothing_queued.h"
 #include "emulator/verbs/verbs_objects.h"
@@ -43,23 +44,44 @@ void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& co
 }  // namespace
 
 bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
-  const uint32_t next = ring.Next(producer);
-  if (next == ring.Consumer()) {
+  if (!HasRoom()) {
     std::atomic_ref(control->overrun).store(1, std::memory_order_release);
     async->RaiseCq(*this, IBV_EVENT_CQ_ERR);
     return false;
   }
   *ring.SlotAs<CqEntry>(producer) = entry;
-  producer = next;
-  // Disarm before the program can see the completion. A program that has polled the completion may
-  // arm the queue for the next one.
-  bool raises = channel != nullptr && Disarm(solicited, std::nullopt);
-  ring.SetProducer(next);
-  if (channel == nullptr) return true;
-  // The program may have armed the queue meanwhile, before it saw the completion.
-  if (Disarm(solicited, next)) raises = true;
-  if (raises) RaiseChannel(*channel, cookie, *counters);
+  const bool is_first = producer == published;
+  producer = ring.Next(producer);
+  ring.PrepareToWrite(producer);
+  has_solicited |= solicited;
+  if (batch->scopes_ == 0) {
+    Publish();
+  } else if (is_first) {
+    batch->queues_.push_back(this);
+  } else if (ring.Distance(published, producer) >= CompletionBatch::kMostUnpublished) {
+    batch->Publish();
+  }
   return true;
+}
+
+void CompletionQueue::Publish() {
+  const bool solicited = std::exchange(has_solicited, false);
+  // Disarm before the program can see the completions. A program that has polled them may arm the
+  // queue for the next one.
+  bool raises = channel != nullptr && Disarm(solicited, std::nullopt);
+  context->share->has_new_completions = true;
+  published = producer;
+  ring.SetProducer(producer);
+  if (channel == nullptr) return;
+  // The program may have armed the queue meanwhile, before it saw the completions.
+  if (Disarm(solicited, producer)) raises = true;
+  if (raises) RaiseChannel(*channel, cookie, *counters);
+}
+
+void CompletionBatch::PublishAll() {
+  for (CompletionQueue* const queue : queues_) queue->Publish();
+  queues_.clear();
+  holds_receives_ = false;
 }
 
 // `polled` is the consumer index of a program that has polled everything. A queue that was armed at
@@ -209,6 +231,7 @@ Result<CompletionQueue*> Verbs::CreateCq(GroupId id, const CqRequest& request) {
   cq->memory = mapped->memory;
   cq->counters = &environment_.counters;
   cq->async = this;
+  cq->batch = &completions_;
   const auto adopted = Adopt(context, profile.device.orig_attr.max_cq, std::move(cq));
   if (!adopted) {
     arena.Free(mapped->memory);
@@ -222,6 +245,7 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<CompletionQueue*> found = Find<CompletionQueue>(id, handle);
   if (!found) return found;
   CompletionQueue& cq = **found;
+  completions_.Publish();
   const Profile& profile = cq.context->device->profile;
   if (!profile.resizes_cqs) return Fail(EOPNOTSUPP);
   const auto& limits = profile.device.orig_attr;
@@ -250,7 +274,8 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   cq.control = mapped->control;
   cq.ring = ring;
   cq.slots = mapped->slots;
-  cq.producer = waiting;
+  cq.producer = cq.published = waiting;
+  cq.consumer_seen = 0;
   return &cq;
 }
 
@@ -265,6 +290,7 @@ Result<uint32_t> Verbs::DestroyCq(GroupId id, Handle handle) {
 
 void Verbs::RemoveCq(CompletionQueue& cq) {
   Context& context = *cq.context;
+  completions_.Publish();
   Quiesce(QueuePayloads{cq});
   if (cq.channel != nullptr) {
     ForgetChannelEvents(*cq.channel, cq.cookie, environment_.counters);

@@ -22,6 +22,7 @@
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
 #include "emulator/verbs/arena.h"
+#include "emulator/verbs/completion_batch.h"
 #include "emulator/verbs/device.h"
 #include "emulator/verbs/payload_scope.h"
 #include "emulator/verbs/profile.h"
@@ -64,6 +65,7 @@ struct GroupShare {
   ProcessId sole_process = ProcessId::kNone;
   bool awaits_process = true;  // no process has joined since the sole process ended
   JobPage* jobs = nullptr;
+  bool has_new_completions = false;  // since the host's last turn ended (abi/host_turn.h)
   std::unique_ptr<TransportState> board;
   std::vector<struct CompletionQueue*> waiting;  // the queues with has_waiting
 };
@@ -128,14 +130,33 @@ struct CompletionQueue {
   uint32_t entries;  // entries the program can rely on; the ring may have more
   CqControl* control;
   Ring ring;
-  uint32_t producer = 0;  // the host's own count; the shared one is only published
+  uint32_t producer = 0;       // the host's own count; the shared one is only published
+  uint32_t published = 0;      // the shared producer index
+  uint32_t consumer_seen = 0;  // the program's index when the host last read it
+  bool has_solicited = false;  // among the entries that are not published
   uint32_t users = 0;
 
-  // Appends a completion. Raises the channel's event when the queue is armed for it. Returns false
-  // when the queue is full (CQ overrun). The completion is then lost, IBV_EVENT_CQ_ERR has been
-  // raised, and the caller must move its QP to ERR. Implemented in cq.cc, as rxe_cq_post.
+  // Appends a completion. Shows it to the program now, or with the open batch. Raises the channel's
+  // event when the queue is armed for it. Returns false when the queue is full (CQ overrun). The
+  // completion is then lost, IBV_EVENT_CQ_ERR has been raised, and the caller must move its QP to
+  // ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
+  // Returns true when the queue has room for a completion.
+  bool HasRoom() {
+    const uint32_t next = ring.Next(producer);
+    if (next != consumer_seen) return true;
+    consumer_seen = ring.Consumer();
+    return next != consumer_seen;
+  }
+  // Returns true when the program has polled every completion.
+  bool IsDrained() {
+    if (producer != published) return false;
+    consumer_seen = ring.Consumer();
+    return producer == consumer_seen;
+  }
+  void Publish();
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
+  CompletionBatch* batch;
   EventCounters* counters;
   struct AsyncEventRaiser* async;
   Span memory;                  // CqControl, the ring, its ReceiveSlots
@@ -175,6 +196,8 @@ class SgeList {
 
 // A receive work request, checked and copied from shared memory.
 struct RecvWqe {
+  RecvWqe() {}  // uninitialized, as SgeList
+
   uint64_t wr_id;
   uint32_t length;  // sum of the SGEs
   SgeList sges;
@@ -298,6 +321,8 @@ struct MemoryRef {
 // The verbs objects that transports look up and change. Implemented by Verbs.
 class VerbsDirectory : public AsyncEventRaiser {
  public:
+  // The completions that the transport has not shown to programs yet.
+  virtual CompletionBatch& completions() = 0;
   // Returns the QP with this number on the device that owns the address, nullptr when there is
   // none.
   virtual QueuePair* FindQp(const NetAddress& local, uint32_t qpn) = 0;

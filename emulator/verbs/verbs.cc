@@ -49,6 +49,10 @@ DoorbellPage& Verbs::Doorbells(GroupId group) {
   return *reinterpret_cast<DoorbellPage*>(GroupOf(group).doorbells.bytes);
 }
 
+bool Verbs::TakeNewCompletions(GroupId group) {
+  return std::exchange(GroupOf(group).share.has_new_completions, false);
+}
+
 QueuePair* Verbs::FindByDoorbell(GroupId id, uint32_t slot) {
   const auto group = groups_.find(id);
   if (group == groups_.end() || slot >= group->second->by_doorbell.size()) return nullptr;
@@ -250,6 +254,7 @@ void Verbs::PushAsync(Context& context, AsyncEvent event) {
 }
 
 void Verbs::QueueAsync(Context& context, const AsyncEvent& event) {
+  completions_.Publish();
   if (context.async_events.size() >= kMaxAsyncEvents) return;
   context.async_events.push_back(event);
   environment_.counters.Add(context.async_counter, 1);

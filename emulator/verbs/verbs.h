@@ -145,6 +145,8 @@ class Verbs final : public VerbsDirectory {
   Result<Span> DoorbellSpan(GroupId group);
   // Call this only after DoorbellSpan succeeded.
   DoorbellPage& Doorbells(GroupId group);
+  // Returns true when the group's queues got completions since the last call.
+  bool TakeNewCompletions(GroupId group);
   QueuePair* FindByDoorbell(GroupId group, uint32_t slot);
   // Returns how many slots were ever used. Only a faulty or hostile program sets bits beyond them.
   uint32_t DoorbellSlots(GroupId group) const;
@@ -266,6 +268,8 @@ class Verbs final : public VerbsDirectory {
   }
 
   // ---- VerbsDirectory
+
+  CompletionBatch& completions() override { return completions_; }
   QueuePair* FindQp(const NetAddress& local, uint32_t qpn) override;
   bool IsLocal(const NetAddress& address) override;
   bool Carries(const NetAddress& local) const override;
@@ -386,6 +390,7 @@ class Verbs final : public VerbsDirectory {
   void FailQpsOf(Time now, const Device& device);
 
   Environment environment_;
+  CompletionBatch completions_;
   TransportHooks* transport_ = nullptr;
   AsyncEventDoor* async_door_ = nullptr;
   Maker maker_;

@@ -50,6 +50,10 @@ bool IsWatched(CallOp op, uint32_t handle);
 JobPage* Jobs();
 void JobsDone();
 
+// Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
+// (emulator/abi/host_turn.h), and otherwise only yields.
+void YieldToHost();
+
 // Lets a host inside this process do work. Returns false if the host is another process.
 bool DriveEmbedded();
 bool IsEmbedded();

@@ -1,13 +1,17 @@
 // The connection to the host: calls, shared segments, doorbells, fork, and the thread that detects
 // the host's end.
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #include <atomic>
 
@@ -22,6 +26,7 @@
 #include "shim/client/file_id.h"
 #include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
+#include "shim/client/machine_clock.h"
 #include "shim/client/messages.h"
 #include "shim/client/page_calls.h"
 #include "shim/client/race_detector.h"
@@ -536,6 +541,25 @@ JobPage* Jobs() {
 
 void JobsDone() {
   if (MustWakeHost(*g_connection.doorbells[0].load(std::memory_order_relaxed))) WakeHost();
+}
+
+// A host that does not end its turn was stopped or killed. The limit is longer than a timer tick of
+// the kernel. A shorter one would make the kernel program the processor's timer for each wait.
+constexpr long kLongestTurnNanoseconds = 20'000'000;
+
+void YieldToHost() {
+  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
+  const int processor = page == nullptr ? -1 : sched_getcpu();
+  uint32_t turn = 0;
+  if (processor < 0 || IsEmbedded() ||
+      !MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
+    sched_yield();
+    return;
+  }
+  const int before = errno;
+  const timespec limit{0, kLongestTurnNanoseconds};
+  MachineSyscall()(SYS_futex, &page->turn.ended, FUTEX_WAIT, turn, &limit, nullptr, 0);
+  errno = before;
 }
 
 bool IsEmbedded() { return Embedded() != nullptr; }

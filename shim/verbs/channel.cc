@@ -2,7 +2,6 @@
 // count.
 
 #include <fcntl.h>
-#include <sched.h>
 
 #include "shim/client/uninterrupted.h"
 #include "shim/verbs/copy_jobs.h"
@@ -24,7 +23,7 @@ void YieldWhileEmpty(const Channel& channel) {
       yields = 0;
       continue;
     }
-    sched_yield();
+    client::YieldToHost();
     yields++;
   }
 }

@@ -1,7 +1,6 @@
 // Completion queues. Calls create them. The program polls them from the shared ring, and arms them
 // by a word next to the ring.
 
-#include <sched.h>
 #include <string.h>
 
 #include "shim/verbs/copy_jobs.h"
@@ -40,7 +39,7 @@ void AfterEmptyPoll() {
   static thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
   if (++empty_polls < kEmptyPollsBeforeYield) return;
   empty_polls = 0;
-  sched_yield();
+  client::YieldToHost();
 }
 
 CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
@@ -77,6 +76,13 @@ CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, v
   return cq;
 }
 
+// Asks the processor for the completion that the host has written next, while this one is copied.
+inline void PrepareToPoll(const CompletionQueue& cq, uint32_t index) {
+  cq.ring.PrepareToRead(index);
+  PrefetchToWrite(&cq.slots[index]);
+  PrefetchToRead(cq.slots[index].payload);
+}
+
 int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   CompletionQueue& cq = *Of(base);
   if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
@@ -95,6 +101,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
     }
     memcpy(&out[taken++], &entry.wc, sizeof *out);
     consumer = cq.ring.Next(consumer);
+    PrepareToPoll(cq, consumer);
   }
   if (taken > 0) cq.ring.SetConsumer(consumer);
   cq.lock.Unlock();

@@ -35,6 +35,7 @@ void JobsDone() { sim::Process::Current().WakeHost(); }
 // A poll without a result does not yield, because nothing runs in parallel.
 bool DriveEmbedded() { return true; }
 bool IsEmbedded() { return false; }
+void YieldToHost() {}
 
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }

@@ -115,7 +115,8 @@ class FakeMemory final : public Memory {
     if (meanwhile) meanwhile();
   }
   int moments_given = 0;
-  std::function<void()> meanwhile;     // what other processes do
+  std::function<void()> meanwhile;  // what other processes do
+  std::function<void()> before_write;
   std::map<ProcessId, uint32_t> pids;  // 0: threads of other processes cannot reach it
   Status Read(ProcessId process, std::span<const MemoryRange> from,
               std::span<std::byte> to) override {
@@ -131,6 +132,7 @@ class FakeMemory final : public Memory {
   Status Write(ProcessId process, std::span<const MemoryRange> to,
                std::span<const std::byte> from) override {
     size_t done = 0;
+    if (before_write) before_write();
     if (ended.contains(process)) return Fail(ESRCH);
     for (const MemoryRange& range : to) {
       if (!Reachable(process, range, true)) return Fail(EFAULT);

@@ -1,0 +1,50 @@
+// Lets a thread of a program wait until its host has used their common processor.
+//
+// sched_yield(2) does not give the processor to a process of another session. With autogroups
+// (sched(7)) the kernel divides the time between sessions, so the thread goes on until its session
+// has used its share. The host has a session of its own. A thread that has nothing to do therefore
+// blocks, if the host is ready to run on the same processor.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace rdmaemu {
+
+// In the page that a group of processes shares with its host. The group's processes can only harm
+// their own waits.
+struct alignas(64) HostTurn {
+  // The processor on which the host has last run, counted from 1. 0: unknown.
+  uint32_t processor;
+  // 1: a thread waits. The thread stores 1. The host exchanges the 1 with 0 when it ends the turn.
+  uint32_t awaited;
+  // The number of the host's turns. The thread waits on this futex.
+  uint32_t ended;
+};
+
+// Returns true if the thread may block until the host's turn ends. `turn` is then the value that
+// the futex must have. Call MayAwaitTurn on `processor`, and block at once, with a time limit.
+inline bool MayAwaitTurn(HostTurn& page, uint32_t& host_asleep, uint32_t processor,
+                         uint32_t& turn) {
+  if (std::atomic_ref(page.processor).load(std::memory_order_relaxed) != processor + 1) {
+    return false;
+  }
+  turn = std::atomic_ref(page.ended).load(std::memory_order_acquire);
+  std::atomic_ref(page.awaited).store(1, std::memory_order_seq_cst);
+  // A host that sleeps has no turn. It stores `host_asleep` before it reads `awaited`.
+  return std::atomic_ref(host_asleep).load(std::memory_order_seq_cst) == 0;
+}
+
+inline bool IsTurnAwaited(HostTurn& page) {
+  return std::atomic_ref(page.awaited).load(std::memory_order_seq_cst) != 0;
+}
+
+// Ends the host's turn. The host then wakes all threads that wait on `ended`. Returns false when no
+// thread waits.
+inline bool EndTurn(HostTurn& page) {
+  if (std::atomic_ref(page.awaited).exchange(0, std::memory_order_seq_cst) == 0) return false;
+  std::atomic_ref(page.ended).fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+}  // namespace rdmaemu

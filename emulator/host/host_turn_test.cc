@@ -1,0 +1,102 @@
+// Threads of programs that wait until the host has used their common processor.
+#include "emulator/abi/host_turn.h"
+
+#include <gtest/gtest.h>
+
+#include "emulator/host/testing/world.h"
+
+namespace rdmaemu {
+namespace {
+
+using testing::Client;
+using testing::kAllAccess;
+using testing::Verb;
+using testing::World;
+
+class HostTurnTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kProcessor = 3;
+  DoorbellPage& PageOf(Client& client) {
+    return *reinterpret_cast<DoorbellPage*>(client.At(client.hello.doorbells));
+  }
+  // Returns true if a thread on that processor may wait.
+  bool Await(Client& client, uint32_t processor = kProcessor) {
+    DoorbellPage& page = PageOf(client);
+    uint32_t turn = 0;
+    const bool may = MayAwaitTurn(page.turn, page.host_asleep, processor, turn);
+    EXPECT_TRUE(!may || turn == page.turn.ended);
+    return may;
+  }
+  // Ends the turn. Returns the futexes that the host wakes.
+  std::vector<uint32_t*> End(bool only_with_news) {
+    std::vector<uint32_t*> woken;
+    host.EndTurn(only_with_news, [&](uint32_t& futex) { woken.push_back(&futex); });
+    return woken;
+  }
+
+  World world;
+  Host& host = world.AddHost("a", "127.0.1.1");
+  Client first{world, host}, second{world, host};
+};
+
+TEST_F(HostTurnTest, AThreadWaitsOnlyOnTheProcessorOfItsHost) {
+  EXPECT_FALSE(Await(first)) << "the processor is unknown";
+  host.ShowProcessor(kProcessor);
+  EXPECT_TRUE(Await(first));
+  EXPECT_FALSE(Await(first, kProcessor + 1));
+  EXPECT_FALSE(Await(first, kProcessor - 1));
+  Client late(world, host);
+  EXPECT_TRUE(Await(late)) << "a new program knows the processor, too";
+  host.ShowProcessor(std::nullopt);
+  EXPECT_FALSE(Await(first));
+}
+
+TEST_F(HostTurnTest, NoThreadWaitsForASleepingHost) {
+  host.ShowProcessor(kProcessor);
+  host.PrepareSleep(true);
+  EXPECT_FALSE(Await(first));
+  // The thread does not block. The host sees its word and looks for work once more.
+  (void)host.PollDoorbells(world.now);
+  EXPECT_TRUE(host.IsTurnAwaited());
+}
+
+TEST_F(HostTurnTest, TheEndOfATurnWakesTheThreadsThatWait) {
+  host.ShowProcessor(kProcessor);
+  (void)host.PollDoorbells(world.now);
+  EXPECT_FALSE(host.IsTurnAwaited());
+  EXPECT_TRUE(End(false).empty());
+  ASSERT_TRUE(Await(second));
+  (void)host.PollDoorbells(world.now);
+  EXPECT_TRUE(host.IsTurnAwaited());
+  const uint32_t before = PageOf(second).turn.ended;
+  EXPECT_EQ(End(false), std::vector{&PageOf(second).turn.ended});
+  EXPECT_NE(PageOf(second).turn.ended, before) << "a thread that has not blocked yet does not";
+  EXPECT_TRUE(End(false).empty());
+  (void)host.PollDoorbells(world.now);
+  EXPECT_FALSE(host.IsTurnAwaited());
+}
+
+TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithNewCompletions) {
+  Verb a(first), b(second);
+  Verb::Qp aq = a.CreateQp(IBV_QPT_RC), bq = b.CreateQp(IBV_QPT_RC);
+  a.ConnectRc(aq, "127.0.1.1", bq.made.qpn);
+  b.ConnectRc(bq, "127.0.1.1", aq.made.qpn);
+  std::array<uint8_t, 8> from{}, to{};
+  const MrOut from_mr = a.Register(from.data(), from.size(), kAllAccess);
+  const MrOut to_mr = b.Register(to.data(), to.size(), kAllAccess);
+  host.ShowProcessor(kProcessor);
+  b.PostRecv(bq, 1, to.data(), to.size(), to_mr.lkey);
+  a.PostSend(aq, 2, IBV_WR_SEND, from.data(), from.size(), from_mr.lkey,
+             [](rxe_send_wqe& wqe) { wqe.wr.send_flags = 0; });
+  ASSERT_TRUE(Await(first));
+  ASSERT_TRUE(Await(second));
+  EXPECT_TRUE(End(true).empty());
+  world.Settle();
+  EXPECT_EQ(End(true), std::vector{&PageOf(second).turn.ended}) << "the send has no completion";
+  ASSERT_TRUE(Await(second));
+  EXPECT_TRUE(End(true).empty()) << "nothing new";
+  EXPECT_EQ(End(false).size(), 2u);
+}
+
+}  // namespace
+}  // namespace rdmaemu

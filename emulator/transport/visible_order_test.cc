@@ -1,0 +1,50 @@
+// What a program sees of its messages, and in which order, while the engine handles many at once.
+#include "emulator/transport/harness.h"
+
+namespace rdmaemu::transport::testing {
+namespace {
+
+class VisibleOrder : public ::testing::TestWithParam<bool> {
+ protected:
+  VisibleOrder() {
+    x = world.Make(world.a, IBV_QPT_RC, 4096);
+    y = world.Make(world.b(), IBV_QPT_RC, 4096);
+    world.Join(x, y);
+    world.Run();
+  }
+  World world{GetParam()};
+  Endpoint x, y;
+};
+INSTANTIATE_TEST_SUITE_P(Hosts, VisibleOrder, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "One" : "Two"; });
+
+// A program that polls memory for a flag finds the completions of earlier messages.
+TEST_P(VisibleOrder, ACompletionIsVisibleBeforeALaterWrite) {
+  for (uint64_t i = 0; i < 3; i++) y.PostReceive(i, {});
+  for (uint64_t i = 0; i < 3; i++) x.Post(SendWr(IBV_WR_SEND, i), {});
+  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 3, y, 0), {x.Sge(0, 8)});
+  size_t writes = 0, visible = 0;
+  world.b().memory.before_write = [&] {
+    writes++;
+    visible = y.recv_cq->ring.Count();
+  };
+  world.Ring(x);
+  world.Run();
+  EXPECT_EQ(writes, 1u);
+  EXPECT_EQ(visible, 3u);
+}
+
+// The engine has delivered as much as the batch holds back, and more.
+TEST_P(VisibleOrder, AllCompletionsAreVisibleAfterEachStep) {
+  constexpr uint32_t kMessages = 3 * CompletionBatch::kMostUnpublished + 1;
+  for (uint64_t i = 0; i < kMessages; i++) y.PostReceive(i, {});
+  for (uint64_t i = 0; i < kMessages; i++) x.Post(SendWr(IBV_WR_SEND, i), {});
+  world.Ring(x);
+  world.Run();
+  EXPECT_EQ(y.recv_cq->ring.Producer(), y.recv_cq->producer);
+  EXPECT_EQ(x.send_cq->ring.Producer(), x.send_cq->producer);
+  EXPECT_EQ(y.Received().size(), kMessages);
+}
+
+}  // namespace
+}  // namespace rdmaemu::transport::testing
