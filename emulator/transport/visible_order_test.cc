@@ -1,4 +1,5 @@
 // What a program sees of its messages, and in which order, while the engine handles many at once.
+#include "emulator/transport/core.h"
 #include "emulator/transport/harness.h"
 
 namespace rdmaemu::transport::testing {
@@ -44,6 +45,23 @@ TEST_P(VisibleOrder, AllCompletionsAreVisibleAfterEachStep) {
   EXPECT_EQ(y.recv_cq->ring.Producer(), y.recv_cq->producer);
   EXPECT_EQ(x.send_cq->ring.Producer(), x.send_cq->producer);
   EXPECT_EQ(y.Received().size(), kMessages);
+}
+
+// The requester fills trains that have carried other messages.
+TEST_P(VisibleOrder, AnAddressedTrainHasNothingOfItsLastMessage) {
+  const QpContext context(*x.qp);
+  Train train;
+  train.placed = train.source_failed = true;
+  train.origin = train.answerer = x.qp->handle;
+  train.epoch = 5;
+  train.is_bytes = true;
+  train.headers.rkey = 7;
+  train.pieces.Add({kProcess, {x.At(0), 8}});
+  AddressRc(context, wire::Operation::kSendOnly, train);
+  EXPECT_FALSE(train.placed || train.source_failed || train.is_bytes);
+  EXPECT_EQ(train.origin + train.answerer + train.epoch + train.headers.rkey, 0u);
+  EXPECT_TRUE(train.pieces.empty());
+  EXPECT_EQ(train.sender_qpn, x.qp->qpn);
 }
 
 }  // namespace
