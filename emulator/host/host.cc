@@ -401,8 +401,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         const wire::Packet mad = packet;
         received_.pop_back();
         // The effects of this packet must be between those of the packets before and after it.
-        const wire::Packet mad = packet;
-        received_.pop_back();
         engine_.Receive(now, flow, received_, at);
         received_.clear();
         ReceiveMad(now, flow, mad);

@@ -43,14 +43,14 @@ struct Machine {
     epoll_event event;
     if (epoll_wait(epoll_fd.get(), &event, 1, 0) != 1) return taken;
     EXPECT_EQ(KindOf(event), EventKind::kGroupPort);
-    network.ReceiveGroup(
-        NumberOf(event), [&](const wire::UdpFlow& flow, WireForm, auto payloads, const NetAddress& at) {
-          EXPECT_EQ(at, own);
-          for (const std::span<const std::byte> payload : payloads) {
-            taken += std::string(reinterpret_cast<const char*>(payload.data()), payload.size()) +
-                     " from " + flow.source.ToString() + " to " + flow.destination.ToString();
-          }
-        });
+    network.ReceiveGroup(NumberOf(event), [&](const wire::UdpFlow& flow, WireForm, auto payloads,
+                                              const NetAddress& at) {
+      EXPECT_EQ(at, own);
+      for (const std::span<const std::byte> payload : payloads) {
+        taken += std::string(reinterpret_cast<const char*>(payload.data()), payload.size()) +
+                 " from " + flow.source.ToString() + " to " + flow.destination.ToString();
+      }
+    });
     return taken;
   }
 

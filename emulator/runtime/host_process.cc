@@ -251,7 +251,8 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
                                        : std::optional(static_cast<uint32_t>(processor)));
   }
   if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
-  const TurnPolicy::Step step = turns_.Next(found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real);
+  const TurnPolicy::Step step =
+      turns_.Next(found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real);
   if (step == TurnPolicy::Step::kGoOn) return;
   host_->EndTurn(step == TurnPolicy::Step::kEndWithNews, [](uint32_t& futex) {
     syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -400,8 +401,7 @@ void HostProcess::Sleep() {
   // A doorbell may have rung before the programs saw that they must wake up the host. Refusals must
   // be handled before time may jump over them.
   if (!host_->PollDoorbells(Now()) && !host_->IsTurnAwaited() && !host_->HasFilledForms() &&
-      !server_->StopWatchingPages() &&
-      !HearRefusals(Now()) && !network_.HasUnreadInRings()) {
+      !server_->StopWatchingPages() && !HearRefusals(Now()) && !network_.HasUnreadInRings()) {
     trace_.Flush();
     // Return the memory of destroyed objects to the system now, because the host has no work.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);

@@ -16,7 +16,8 @@ const wire::UdpFlow kFlow{NetAddress::Ipv4(0x0a000001), NetAddress::Ipv4(0x0a000
 // Writes a datagram of `bytes` bytes with this value. Returns false if there is no room.
 bool Write(RingWriter& writer, size_t bytes, int value) {
   std::span<std::byte> room;
-  if (writer.AllocateRun(kFlow, 7, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}) == 0) return false;
+  if (writer.AllocateRun(kFlow, 7, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}) == 0)
+    return false;
   std::memset(room.data(), value, room.size());
   writer.Commit();
   writer.Publish();
@@ -115,7 +116,7 @@ TEST(PeerRingTest, TheReaderSeesCommittedDatagramsWhenTheyArePublished) {
   const size_t bytes = 10;
   std::span<std::byte> room;
   for (int i = 0; i < 2; i++) {
-    ASSERT_EQ(pair.writer.AllocateRun(kFlow, 0, {&bytes, 1}, {&room, 1}), 1u);
+    ASSERT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}), 1u);
     pair.writer.Commit();
   }
   EXPECT_FALSE(pair.reader.has_unread());
@@ -134,7 +135,7 @@ TEST(PeerRingTest, AnEndingWriterPublishesItsDatagrams) {
   RingReader reader = RingReader::Open(writer->fd());
   const size_t bytes = 10;
   std::span<std::byte> room;
-  ASSERT_EQ(writer->AllocateRun(kFlow, 0, {&bytes, 1}, {&room, 1}), 1u);
+  ASSERT_EQ(writer->AllocateRun(kFlow, 0, WireForm::kDatagrams, {&bytes, 1}, {&room, 1}), 1u);
   writer->Commit();
   writer.reset();
   EXPECT_FALSE(reader.ended());

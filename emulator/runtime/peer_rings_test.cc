@@ -63,8 +63,8 @@ class PeerRingsTest : public testing::TestWithParam<size_t> {
     }
   };
   static UdpNetwork::Handler Into(Taken& taken) {
-    return [&taken](const wire::UdpFlow&, WireForm, std::span<const std::span<const std::byte>> payloads,
-                    const NetAddress&) {
+    return [&taken](const wire::UdpFlow&, WireForm,
+                    std::span<const std::span<const std::byte>> payloads, const NetAddress&) {
       for (const std::span<const std::byte> payload : payloads) taken.Add(payload);
     };
   }

@@ -11,7 +11,6 @@ namespace rdmaemu::wire {
 namespace {
 
 constexpr size_t kBaseHeaderBytes = 12;
-constexpr PacketHeaders kEmpty;
 constexpr uint8_t kSolicitedBit = 0x80;
 constexpr uint8_t kMigReqBit = 0x40;
 constexpr uint8_t kPadShift = 4;

@@ -53,7 +53,8 @@ class Scene {
     std::array<size_t, 4> bytes;
     for (size_t& each : bytes) each = in_.OneIn(4) ? in_.Edge32() : in_.U8();
     std::array<std::span<std::byte>, 4> rooms;
-    const size_t count = writer_.AllocateRun({}, in_.U8(), WireForm{static_cast<uint8_t>(in_.U8() & 1)}, bytes, rooms);
+    const size_t count = writer_.AllocateRun(
+        {}, in_.U8(), WireForm{static_cast<uint8_t>(in_.U8() & 1)}, bytes, rooms);
     for (size_t i = 0; i < count; i++) {
       REQUIRE(rooms[i].size() == bytes[i]);
       REQUIRE(IsInside(rooms[i], write_begin_));
