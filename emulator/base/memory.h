@@ -43,8 +43,8 @@ class Memory {
   // Returns the pid with which threads of `taker` may access the memory of `owner` (the pid of
   // process_vm_writev). 0: they have no access.
   virtual uint32_t PidFor(ProcessId taker, ProcessId owner) = 0;
-  // Returns the pid with which threads of `taker` may access this host's own memory. 0: they have no
-  // access.
+  // Returns the pid with which threads of `taker` may access this host's own memory. 0: they have
+  // no access.
   virtual uint32_t HostPidFor(ProcessId /*taker*/) { return 0; }
   // Returns true if a process shares some of the bytes with its host, which then copies them
   // without a system call. No other process may access them by PidFor.

@@ -36,6 +36,9 @@ class AddressSpaces final : public Memory {
   uint32_t PidFor(ProcessId, ProcessId owner) override {
     return helpers_ ? static_cast<uint32_t>(owner) : 0;
   }
+  // The host has this id. Its addresses are real ones.
+  static constexpr ProcessId kHost{0xffff'fff0};
+  uint32_t HostPidFor(ProcessId) override { return helpers_ ? static_cast<uint32_t>(kHost) : 0; }
   void LetOthersRun() override { helpers_(); }
   // Sets the function that runs while the host waits for threads that copy for it. Without the
   // function no threads copy.

@@ -33,10 +33,24 @@ class Machine::Port final : public Network {
     pending_ = {flow, std::vector<std::byte>(bytes), false};
     return pending_.bytes;
   }
-  void Commit() override {
-    setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, pending_.bytes);
-    setup_.network->Send(*setup_.now, std::move(pending_));
+  std::optional<std::span<std::byte>> AllocateForm(const wire::UdpFlow& flow, uint8_t, size_t bytes,
+                                                   bool may_wait) override {
+    if (!setup_.forms || flow.destination.IsMulticast()) return std::nullopt;
+    if (!setup_.network->Takes(flow)) {
+      return may_wait ? std::nullopt : std::optional(std::span<std::byte>());
+    }
+    pending_ = {flow, std::vector<std::byte>(bytes), false, WireForm::kTrains};
+    return pending_.bytes;
   }
+  void Commit() override {
+    unsent_.push_back(std::make_shared<Unsent>(Unsent{std::move(pending_), Unsent::kFilled}));
+    SendFilled();
+  }
+  std::unique_ptr<UnfilledForm> CommitUnfilled(size_t payload_bytes) override {
+    unsent_.push_back(std::make_shared<Unsent>(Unsent{std::move(pending_), Unsent::kUnfilled}));
+    return std::make_unique<Unfilled>(*this, unsent_.back(), payload_bytes);
+  }
+  bool takes_unfilled() const override { return true; }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
     if (!groups_.insert({local, group}).second) {
       setup_.verdict->Complain("network", group.ToString() + " is joined twice");
@@ -50,9 +64,47 @@ class Machine::Port final : public Network {
   }
   std::set<std::pair<NetAddress, NetAddress>>& groups() { return groups_; }
 
+  // Forgets what a crashed host has not sent.
+  void Forget() { unsent_.clear(); }
+
  private:
+  // A form whose payload is missing holds back what was sent later, as in a ring.
+  struct Unsent {
+    Datagram datagram;
+    enum State { kUnfilled, kFilled, kLost } state;
+  };
+  class Unfilled final : public UnfilledForm {
+   public:
+    Unfilled(Port& port, std::shared_ptr<Unsent> form, size_t payload_bytes)
+        : port_(port), form_(std::move(form)), payload_bytes_(payload_bytes) {}
+    std::span<std::byte> payload() const override {
+      return std::span(form_->datagram.bytes).last(payload_bytes_);
+    }
+    void Finish(bool filled) override {
+      form_->state = filled ? Unsent::kFilled : Unsent::kLost;
+      port_.SendFilled();
+    }
+    void Abandon() override { Finish(false); }
+
+   private:
+    Port& port_;
+    std::shared_ptr<Unsent> form_;
+    size_t payload_bytes_;
+  };
+  void SendFilled() {
+    for (; !unsent_.empty() && unsent_.front()->state != Unsent::kUnfilled; unsent_.pop_front()) {
+      if (unsent_.front()->state == Unsent::kLost) continue;
+      Datagram& datagram = unsent_.front()->datagram;
+      ForEachPacket(datagram, [this](std::span<const std::byte> packet) {
+        setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, packet);
+      });
+      setup_.network->Send(*setup_.now, std::move(datagram));
+    }
+  }
+
   const MachineSetup& setup_;
   Datagram pending_;
+  std::deque<std::shared_ptr<Unsent>> unsent_;
   std::set<std::pair<NetAddress, NetAddress>> groups_;  // own address and group
 };
 
@@ -105,6 +157,7 @@ void Machine::Start(uint64_t seed) {
 
 void Machine::Crash() {
   host_.reset();
+  port_->Forget();
   port_->groups().clear();  // the memberships belonged to the closed sockets
   memory.Clear();
   socket_.clear();

@@ -21,6 +21,7 @@ struct MachineSetup {
   uint32_t index = 0;
   uint32_t devices = 1;
   bool watched = false;  // as Plan::watched
+  bool forms = false;    // as Plan::forms
   Profile profile;
   SimNetwork* network = nullptr;
   Recorder* recorder = nullptr;

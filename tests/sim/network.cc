@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "emulator/transport/train_form.h"
+
 namespace rdmaemu::sim {
 namespace {
 
@@ -9,14 +11,26 @@ namespace {
 // datagrams that the network repeats or reorders. GSI datagrams are UD, but the CM corrects them.
 bool IsUnreliableData(const Datagram& datagram) {
   constexpr std::byte kClass{0xe0}, kUc{0x20}, kUd{0x60};
-  if (datagram.bytes.size() < 12) return false;
-  const std::byte transport = datagram.bytes[0] & kClass;
-  const bool is_gsi = datagram.bytes[5] == std::byte{0} && datagram.bytes[6] == std::byte{0} &&
-                      datagram.bytes[7] == std::byte{1};
+  std::span<const std::byte> bth = datagram.bytes;
+  if (datagram.form == WireForm::kTrains) {
+    bth = bth.subspan(transport::kMaxFormHeadBytes - wire::kMaxHeaderBytes);
+  }
+  if (bth.size() < 12) return false;
+  const std::byte transport = bth[0] & kClass;
+  const bool is_gsi = bth[5] == std::byte{0} && bth[6] == std::byte{0} && bth[7] == std::byte{1};
   return transport == kUc || (transport == kUd && !is_gsi);
 }
 
 }  // namespace
+
+void ForEachPacket(const Datagram& datagram,
+                   const std::function<void(std::span<const std::byte>)>& packet) {
+  if (datagram.form == WireForm::kDatagrams) return packet(datagram.bytes);
+  transport::Train train;
+  if (transport::ParseForm(datagram.flow, datagram.bytes, train)) {
+    transport::ForEachDatagram(train, packet);
+  }
+}
 
 bool SimNetwork::perfect() const {
   const Misfortunes& m = plan_.misfortunes;
@@ -54,7 +68,8 @@ void SimNetwork::Send(Time now, Datagram datagram) {
     tally_.Count("network.lost");
     return Observe(datagram, "lost");
   }
-  if (Happens(m.corrupt)) Corrupt(datagram);
+  // Shared memory does not change bytes.
+  if (datagram.form == WireForm::kDatagrams && Happens(m.corrupt)) Corrupt(datagram);
   const bool spared = plan_.spares_unreliable && IsUnreliableData(datagram);
   if (!spared && Happens(m.repeat)) {
     tally_.Count("network.repeated");

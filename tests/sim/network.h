@@ -13,6 +13,7 @@
 
 #include "emulator/base/random.h"
 #include "emulator/base/time.h"
+#include "emulator/host/host.h"
 #include "emulator/wire/icrc.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/tally.h"
@@ -20,11 +21,16 @@
 
 namespace rdmaemu::sim {
 
+// A datagram, or the form of a train.
 struct Datagram {
   wire::UdpFlow flow;
   std::vector<std::byte> bytes;
   bool corrupt = false;
+  WireForm form = WireForm::kDatagrams;
 };
+// Calls `packet` with each UDP payload that the datagram stands for.
+void ForEachPacket(const Datagram& datagram,
+                   const std::function<void(std::span<const std::byte>)>& packet);
 
 class SimNetwork {
  public:

@@ -56,6 +56,7 @@ Plan MakePlan(uint64_t seed) {
     plan.processes_per_machine = 1;  // programs of such a run have much memory
   }
   plan.watched = random.Below(4) == 0;
+  plan.forms = random.Below(2) == 0;
   return plan;
 }
 

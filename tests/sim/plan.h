@@ -37,6 +37,7 @@ struct Plan {
   bool strict_flush = false;  // the profile flushes receives that were posted in ERR
   bool endless_retries = true;
   bool helps = false;  // threads of the programs copy for their host
+  bool forms = false;  // hosts send each other forms of trains, as by shared memory
 
   // The weights of a step.
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;

@@ -186,11 +186,21 @@ bool Process::WriteOwn(uint64_t address, std::span<const std::byte> from) {
          machine_.memory.Write(id_, {&range, 1}, from).has_value();
 }
 
+Status Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs) {
+  world_.tally().Count("copy.to_host");
+  std::vector<std::span<std::byte>> parts;
+  for (const iovec& part : theirs) {
+    parts.emplace_back(static_cast<std::byte*>(part.iov_base), part.iov_len);
+  }
+  return machine_.memory.ReadParts(id_, mine, parts);
+}
+
 ssize_t Process::CopyWith(ProcessId other, bool pull, std::span<const iovec> own,
                           std::span<const iovec> theirs) {
   const std::vector<MemoryRange> mine = RangesOf(own), far = RangesOf(theirs);
-  const Status copied = pull ? machine_.memory.Copy(other, far, id_, mine)
-                             : machine_.memory.Copy(id_, mine, other, far);
+  const Status copied = other == AddressSpaces::kHost ? CopyToHost(mine, theirs)
+                        : pull                        ? machine_.memory.Copy(other, far, id_, mine)
+                                                      : machine_.memory.Copy(id_, mine, other, far);
   world_.tally().Count(copied ? "copy.done" : "copy.failed");
   if (!copied) {
     errno = EFAULT;

@@ -46,7 +46,7 @@ class Process {
     Entered& operator=(const Entered&) = delete;
 
    private:
-    Process* before_;
+      Process* before_;
   };
   // The process that this thread has entered.
   static Process& Current();
@@ -126,6 +126,7 @@ class Process {
                    std::span<const iovec> theirs);
 
  private:
+  Status CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
   void Hello(ProcessId process, HelloIn in, HelloOut& out);
   void End(ProcessId process);
 

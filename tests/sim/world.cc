@@ -40,8 +40,9 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
     });
   }
   for (uint32_t i = 0; i < plan.machines; i++) {
-    machines_.push_back(std::make_unique<Machine>(MachineSetup{
-        i, plan.devices, plan.watched, ProfileOf(plan), &network_, &recorder_, &verdict_, &now_}));
+    machines_.push_back(std::make_unique<Machine>(
+        MachineSetup{i, plan.devices, plan.watched, plan.forms, ProfileOf(plan), &network_,
+                     &recorder_, &verdict_, &now_}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
   }
@@ -90,9 +91,12 @@ void World::Deliver(const Datagram& datagram) {
 }
 
 void World::Receive(Machine& machine, const Datagram& datagram) {
-  recorder_.AddPacket(now_, IndexOf(machine.name()) << 1, datagram.bytes);
+  ForEachPacket(datagram, [&](std::span<const std::byte> packet) {
+    recorder_.AddPacket(now_, IndexOf(machine.name()) << 1, packet);
+  });
   if (datagram.corrupt) corrupt_received_++;
-  machine.host().Receive(now_, datagram.flow, datagram.bytes);
+  const std::span<const std::byte> bytes = datagram.bytes;
+  machine.host().Receive(now_, datagram.flow, {&bytes, 1}, nullptr, datagram.form);
   if (harvester_) harvester_(machine);
   Wake(machine);
 }
