@@ -47,6 +47,10 @@ class Simulation {
   }
 
  private:
+  // Receives that each queue gets at once while the operations end.
+  static constexpr uint32_t kReceivesWhenCalm = 2;
+  static constexpr Duration kCalmStep = std::chrono::milliseconds(10);
+
   void StartProgram(Machine& machine) {
     if (programs_.size() >= kMaxPrograms) return;
     programs_.push_back(std::make_unique<Program>(world_, machine,
@@ -301,12 +305,16 @@ class Simulation {
         world_.now() + std::chrono::seconds(1));
     traffic_.KeepReceiving();
     connections_.CalmDown();
-    for (const auto& endpoint : traffic_.endpoints()) {
-      if (endpoint->stage != Stage::kGone) traffic_.PostReceives(*endpoint, UINT32_MAX);
-    }
     ContinueDrained();
-    world_.RunUntil([this] { return traffic_.Outstanding() == 0; },
-                    world_.now() + traffic_.Bound());
+    const auto has_ended = [this] { return traffic_.Outstanding() == 0; };
+    // A program may have no memory for a receive now, because other receives have it. It tries
+    // again later.
+    for (const Time end = world_.now() + traffic_.Bound(); !has_ended() && world_.now() < end;) {
+      for (const auto& endpoint : traffic_.endpoints()) {
+        if (endpoint->stage != Stage::kGone) traffic_.PostReceives(*endpoint, kReceivesWhenCalm);
+      }
+      world_.RunUntil(has_ended, std::min(end, world_.now() + kCalmStep));
+    }
     traffic_.ExpectAllEnded();
     world_.RunUntil([this] { return !connections_.IsWaiting(); },
                     world_.now() + connections_.Bound());
