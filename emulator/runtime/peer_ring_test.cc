@@ -66,7 +66,7 @@ TEST(PeerRingTest, AnAllocationWithoutACommitIsDiscarded) {
 
 TEST(PeerRingTest, ARunGetsTheRoomThatThereIs) {
   Pair pair;
-  const std::vector<size_t> bytes(32, kMaxRingDatagram);
+  const std::vector<size_t> bytes(2 * kRingBytes / kMaxRingDatagram, kMaxRingDatagram);
   std::vector<std::span<std::byte>> rooms(bytes.size());
   const size_t entry_bytes =
       (sizeof(RingEntry) + kMaxRingDatagram + kRingAlignment - 1) / kRingAlignment * kRingAlignment;
@@ -141,6 +141,74 @@ TEST(PeerRingTest, AnEndingWriterPublishesItsDatagrams) {
   EXPECT_FALSE(reader.ended());
   EXPECT_TRUE(reader.Next());
   EXPECT_TRUE(reader.ended());
+}
+
+// Writes a form without a payload. Returns its position.
+uint64_t WriteUnfilled(RingWriter& writer, size_t bytes) {
+  std::span<std::byte> room;
+  EXPECT_EQ(writer.AllocateRun(kFlow, 0, WireForm::kTrains, {&bytes, 1}, {&room, 1}), 1u);
+  const uint64_t position = writer.CommitUnfilled();
+  writer.Publish();
+  return position;
+}
+
+TEST(PeerRingTest, AFormKeepsItsKind) {
+  Pair pair;
+  const size_t bytes = transport::kMaxFormBytes;
+  std::span<std::byte> room;
+  ASSERT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kTrains, {&bytes, 1}, {&room, 1}), 1u);
+  pair.writer.Commit();
+  ASSERT_TRUE(Write(pair.writer, 3, 1));
+  const auto form = pair.reader.Next();
+  ASSERT_TRUE(form);
+  EXPECT_EQ(form->form, WireForm::kTrains);
+  EXPECT_EQ(form->bytes.size(), bytes);
+  EXPECT_EQ(pair.reader.Next()->form, WireForm::kDatagrams);
+  const size_t too_many = bytes + 1;
+  EXPECT_EQ(pair.writer.AllocateRun(kFlow, 0, WireForm::kTrains, {&too_many, 1}, {&room, 1}), 0u);
+}
+
+TEST(PeerRingTest, TheReaderWaitsAtAnUnfilledForm) {
+  Pair pair;
+  ASSERT_TRUE(Write(pair.writer, 3, 1));
+  const uint64_t position = WriteUnfilled(pair.writer, 5000);
+  ASSERT_TRUE(Write(pair.writer, 4, 2));
+  EXPECT_EQ(pair.reader.Next()->bytes.size(), 3u);
+  EXPECT_FALSE(pair.reader.has_unread()) << "a host with nothing else to do may sleep";
+  EXPECT_FALSE(pair.reader.Next());
+  EXPECT_FALSE(pair.reader.broken());
+  pair.writer.Finish(position, static_cast<uint8_t>(WireForm::kTrains));
+  EXPECT_TRUE(pair.writer.TakeFinished());
+  EXPECT_FALSE(pair.writer.TakeFinished());
+  EXPECT_TRUE(pair.reader.has_unread());
+  EXPECT_EQ(pair.reader.Next()->bytes.size(), 5000u);
+  EXPECT_EQ(pair.reader.Next()->bytes.size(), 4u);
+}
+
+TEST(PeerRingTest, TheReaderSkipsALostForm) {
+  Pair pair;
+  pair.writer.Finish(WriteUnfilled(pair.writer, 5000), kEntryLost);
+  ASSERT_TRUE(Write(pair.writer, 4, 2));
+  EXPECT_EQ(pair.reader.Next()->bytes.size(), 4u);
+  pair.reader.Release();
+  EXPECT_TRUE(pair.writer.empty());
+}
+
+TEST(PeerRingTest, ARingWithAnUnfilledFormHasNotEnded) {
+  std::optional<RingWriter> writer(RingWriter::Create());
+  RingReader reader = RingReader::Open(writer->fd());
+  WriteUnfilled(*writer, 5000);
+  writer.reset();
+  EXPECT_FALSE(reader.ended());
+}
+
+TEST(PeerRingTest, UnreadDatagramsBehindAnUnfilledFormAreNotLost) {
+  Pair pair;
+  WriteUnfilled(pair.writer, 5000);
+  ASSERT_TRUE(Write(pair.writer, 4, 2));
+  const auto unread = pair.writer.Unread();
+  ASSERT_EQ(unread.size(), 1u);
+  EXPECT_EQ(unread[0].bytes.size(), 4u);
 }
 
 TEST(PeerRingTest, TheWriterSeesWhatTheReaderHasNotRead) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "emulator/transport/engine.h"
+#include "emulator/transport/train_form.h"
 #include "emulator/verbs/testing/fakes.h"
 #include "emulator/verbs/verbs.h"
 
@@ -25,6 +26,25 @@ inline constexpr ProcessId kProcess{1};
 struct Datagram {
   wire::UdpFlow flow;
   std::vector<std::byte> bytes;
+  // Nothing for a datagram. Otherwise the state of a train's form.
+  enum class Form : uint8_t { kFilled, kUnfilled, kLost };
+  std::shared_ptr<Form> form = nullptr;
+};
+
+// A form in a Node's `out`. Its bytes stay where they are while the datagram is moved.
+class FormInOut final : public UnfilledForm {
+ public:
+  FormInOut(std::span<std::byte> payload, std::shared_ptr<Datagram::Form> form)
+      : payload_(payload), form_(std::move(form)) {}
+  std::span<std::byte> payload() const override { return payload_; }
+  void Finish(bool filled) override {
+    *form_ = filled ? Datagram::Form::kFilled : Datagram::Form::kLost;
+  }
+  void Abandon() override { Finish(false); }
+
+ private:
+  std::span<std::byte> payload_;
+  std::shared_ptr<Datagram::Form> form_;
 };
 
 // One host: verbs, an engine, and the datagrams that it sends.
@@ -43,13 +63,32 @@ class Node final : public DatagramSink {
   }
 
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t, size_t bytes) override {
-    pending = {flow, std::vector<std::byte>(bytes)};
+    pending = {flow, std::vector<std::byte>(bytes), nullptr};
+    return pending.bytes;
+  }
+  std::optional<std::span<std::byte>> AllocateForm(const Train& train, bool may_wait) override {
+    if (!sends_forms) return std::nullopt;
+    if (is_full && !may_wait) return std::span<std::byte>();
+    pending = {{train.source, train.destination, wire::kRoceUdpPort, wire::kRoceUdpPort},
+               std::vector<std::byte>(FormBytes(train)),
+               std::make_shared<Datagram::Form>(Datagram::Form::kFilled)};
     return pending.bytes;
   }
   void Commit(Time) override {
-    wire::SealPacket(pending.flow, pending.bytes);
+    if (pending.form == nullptr) wire::SealPacket(pending.flow, pending.bytes);
     out.push_back(std::move(pending));
   }
+  std::unique_ptr<UnfilledForm> CommitUnfilled(Time, size_t payload_bytes) override {
+    *pending.form = Datagram::Form::kUnfilled;
+    auto form =
+        std::make_unique<FormInOut>(std::span(pending.bytes).last(payload_bytes), pending.form);
+    out.push_back(std::move(pending));
+    return form;
+  }
+  bool takes_unfilled() const override { return sends_forms; }
+
+  bool sends_forms = false;
+  bool is_full = false;  // there is no room for forms
 
   rdmaemu::testing::FakeSharedMemory shared_memory;
   rdmaemu::testing::FakeCounters counters;
@@ -281,6 +320,7 @@ class World {
   }
   bool Carry(Node& from, Node& to) {
     if (from.out.empty()) return false;
+    if (const auto& form = from.out.front().form; form != nullptr) return CarryForm(from, to);
     const Datagram datagram = std::move(from.out.front());
     from.out.pop_front();
     EXPECT_TRUE(wire::VerifyIcrc(datagram.flow, datagram.bytes).has_value());
@@ -297,6 +337,23 @@ class World {
     }
     to.engine.Receive(now, datagram.flow, *packet);
     if (what == Fate::kDuplicate) to.engine.Receive(now, datagram.flow, *packet);
+    return true;
+  }
+  bool CarryForm(Node& from, Node& to) {
+    if (*from.out.front().form == Datagram::Form::kUnfilled) return false;
+    const Datagram datagram = std::move(from.out.front());
+    from.out.pop_front();
+    if (*datagram.form == Datagram::Form::kLost) return true;
+    Train train;
+    EXPECT_TRUE(ParseForm(datagram.flow, datagram.bytes, train));
+    std::vector<wire::Packet> all, arriving;
+    AppendPackets(train, all);
+    for (const wire::Packet& packet : all) {
+      seen.push_back(packet.headers.info().name);
+      packets.push_back({packet.headers, packet.payload.size(), now});
+      if (fate(packet) == Fate::kDeliver) arriving.push_back(packet);
+    }
+    to.engine.Receive(now, datagram.flow, arriving);
     return true;
   }
   std::optional<Time> EarliestDeadline() {

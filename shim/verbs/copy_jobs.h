@@ -22,7 +22,7 @@ class CopyBatch {
 
  private:
   // Limits for one poll. The thread then checks its queues again.
-  static constexpr uint64_t kMaxBytesAPoll = 1 << 18;
+  static constexpr uint64_t kMaxBytesAPoll = 1 << 20;
   static constexpr uint32_t kMaxVectors = 32;
 
   bool Admits(const CopyJob& job) const;

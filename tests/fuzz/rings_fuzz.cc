@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -31,7 +32,7 @@ class Scene {
   }
 
   void Step() {
-    switch (in_.Below(8)) {
+    switch (in_.Below(9)) {
       case 0:
       case 1:
       case 2:
@@ -43,6 +44,8 @@ class Scene {
         return reader_.Release();
       case 6:
         return Check(writer_.Unread());
+      case 7:
+        return FinishOne();
       default:
         return Lie();
     }
@@ -61,8 +64,20 @@ class Scene {
       std::ranges::fill(rooms[i], std::byte{1});
     }
     if (in_.OneIn(8)) return;
+    if (count > 0 && in_.OneIn(4)) return WriteUnfilled();
     writer_.Commit();
     if (!in_.OneIn(8)) writer_.Publish();
+  }
+  void WriteUnfilled() {
+    unfilled_.push_back(writer_.CommitUnfilled());
+    writer_.Publish();
+  }
+  void FinishOne() {
+    if (unfilled_.empty()) return;
+    const bool is_lost = in_.OneIn(2);
+    writer_.Finish(unfilled_.front(),
+                   is_lost ? kEntryLost : static_cast<uint8_t>(WireForm::kTrains));
+    unfilled_.pop_front();
   }
   void Read() {
     const auto datagram = reader_.Next();
@@ -95,6 +110,7 @@ class Scene {
   RingWriter writer_ = RingWriter::Create();
   RingReader reader_ = RingReader::Open(writer_.fd());
   RingMapping memory_ = RingMapping::Map(writer_.fd());
+  std::deque<uint64_t> unfilled_;  // positions
   const std::byte *write_begin_ = nullptr, *read_begin_ = nullptr;
 };
 

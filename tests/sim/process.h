@@ -46,7 +46,7 @@ class Process {
     Entered& operator=(const Entered&) = delete;
 
    private:
-      Process* before_;
+    Process* before_;
   };
   // The process that this thread has entered.
   static Process& Current();

@@ -110,6 +110,8 @@ class FakeCounters final : public EventCounters {
 class FakeMemory final : public Memory {
  public:
   uint32_t PidFor(ProcessId, ProcessId owner) override { return pids[owner]; }
+  uint32_t host_pid = 0;  // 0: threads of processes cannot reach the host
+  uint32_t HostPidFor(ProcessId) override { return host_pid; }
   void LetOthersRun() override {
     moments_given++;
     if (meanwhile) meanwhile();
