@@ -30,11 +30,11 @@
 #include "emulator/host/multicast_groups.h"
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
+#include "emulator/host/reception.h"
 #include "emulator/host/sequence.h"
 #include "emulator/host/status.h"
 #include "emulator/host/verbs_calls.h"
 #include "emulator/transport/engine.h"
-#include "emulator/transport/train_form.h"
 #include "emulator/verbs/verbs.h"
 #include "emulator/wire/packet.h"
 
@@ -59,30 +59,31 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         memory_(environment.memory, faults_, verbs_, processes_),
         verbs_({environment.shared_memory, environment.counters, memory_, random_,
                 environment.trace, config_.ids, config_.payload_shortcuts}),
-        doors_{
-            LinkFaults(faults_),
-            CallFaults(faults_, verbs_, processes_,
-                       [this](Time now, ProcessId process, std::span<const std::byte> message) {
-                         return DoCall(now, process, message);
-                       }),
-            CmFaults(
-                faults_, doors_.links,
-                [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-                  cm_transport_.SendMessage(now, route, message);
-                },
-                [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
-                  cm_transport_.CountReceived(route, message);
-                  cm_.Receive(now, route, message);
-                },
-                [this](const NetAddress& local) {
-                  const cm::CmDevice* const device = addresses_.DeviceOf(local);
-                  return device == nullptr ? std::string() : device->name;
-                }),
-            CompletionFaults(faults_, verbs_, processes_),
-            AsyncFaults(faults_, verbs_, processes_),
-            PacketFaults(faults_, doors_.links, verbs_, processes_, fabric_,
-                         [this](Time now, const PacketFaults::Kept& kept,
-                                const wire::Packet& packet) { ReceiveKept(now, kept, packet); })},
+        doors_{LinkFaults(faults_),
+               CallFaults(faults_, verbs_, processes_,
+                          [this](Time now, ProcessId process, std::span<const std::byte> message) {
+                            return DoCall(now, process, message);
+                          }),
+               CmFaults(
+                   faults_, doors_.links,
+                   [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                     cm_transport_.SendMessage(now, route, message);
+                   },
+                   [this](Time now, const cm::CmRoute& route, const wire::CmMessage& message) {
+                     cm_transport_.CountReceived(route, message);
+                     cm_.Receive(now, route, message);
+                   },
+                   [this](const NetAddress& local) {
+                     const cm::CmDevice* const device = addresses_.DeviceOf(local);
+                     return device == nullptr ? std::string() : device->name;
+                   }),
+               CompletionFaults(faults_, verbs_, processes_),
+               AsyncFaults(faults_, verbs_, processes_),
+               PacketFaults(
+                   faults_, doors_.links, verbs_, processes_, fabric_,
+                   [this](Time now, const PacketFaults::Kept& kept, const wire::Packet& packet) {
+                     reception_.ReceiveKept(now, kept, packet);
+                   })},
         engine_doors_(faults_, doors_.completions, doors_.packets),
         engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_,
                  &environment.memory}),
@@ -101,7 +102,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                                  }}),
         cm_({addresses_, cm_transport_, groups_, queue_pairs_}, environment.counters, random_,
             environment.trace, config_.ids),
-        cm_calls_(cm_, doors_.cm, processes_) {
+        cm_calls_(cm_, doors_.cm, processes_),
+        reception_({faults_, doors_, fabric_, verbs_, engine_, cm_transport_, pause_,
+                    [this] { return StandsStill(); }, [this](Time now) { DoDeeds(now); }}) {
     verbs_.SetTransport(&engine_);
     environment.network.BeforeWaiting([this] { engine_.FinishForms(); });
     verbs_.SetAsyncEventDoor(&doors_.async);
@@ -201,23 +204,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (!StandsStill()) cm_.Refused(now, local, remote);
   }
 
-  void Receive(Time now, const wire::UdpFlow& from,
-               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* by,
+  void Receive(Time now, const wire::UdpFlow& flow,
+               std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at,
                WireForm form = WireForm::kDatagrams) {
-    // A rule may remove the address while the host receives its packets. The network then closes
-    // the port, which may own `from` and `by`.
-    const wire::UdpFlow flow = from;
-    const std::optional<NetAddress> at = by == nullptr ? std::nullopt : std::optional(*by);
-    for (size_t taken = 0; taken < udp_payloads.size();) {
-      const auto rest = udp_payloads.subspan(taken);
-      const NetAddress* const own = at ? &*at : nullptr;
-      if (form == WireForm::kTrains) {
-        taken += ReceiveTrains(now, flow, rest, own);
-        continue;
-      }
-      if (StandsStill()) return Keep(flow, rest, own);
-      taken += ReceiveSome(now, flow, rest, own);
-    }
+    reception_.Receive(now, flow, udp_payloads, at, form);
   }
 
   bool PollDoorbells(Time now) {
@@ -349,103 +339,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     verbs_.EndOrphans(now, group, survivors);
     doors_.ForgetGone();
     DoDeeds(now);
-  }
-  bool PassesDoor(Time now, const wire::UdpFlow& flow, const wire::Packet& packet,
-                  std::span<const std::byte> bytes, const NetAddress* at) {
-    if (!faults_.flags().packets) return true;
-    return doors_.packets.Passes(
-        now,
-        {fault::Direction::kReceive, packet.headers, flow.source, flow.destination, 0,
-         packet.payload.size(), packet.headers.destination_qpn, false, at},
-        [&] { return std::vector<std::byte>(bytes.begin(), bytes.end()); });
-  }
-  void ReceiveKept(Time now, const PacketFaults::Kept& kept, const wire::Packet& packet) {
-    if (kept.stays) return engine_.ReceiveKept(now, kept.flow, packet);
-    engine_.Receive(now, kept.flow, {&packet, 1}, kept.at ? &*kept.at : nullptr);
-  }
-  // Queues payloads for a paused host. A crashed host has lost them.
-  void Keep(const wire::UdpFlow& flow, std::span<const std::span<const std::byte>> udp_payloads,
-            const NetAddress* at) {
-    if (!pause_.active()) return;
-    for (const std::span<const std::byte> each : udp_payloads) {
-      if (!pause_.Keep(flow, each, at)) faults_.counters().paused_datagrams_full++;
-    }
-  }
-  // Receives payloads up to the first one after which a rule may have changed the host. Returns how
-  // many payloads it received. The caller owns `flow` and `at`.
-  size_t ReceiveSome(Time now, const wire::UdpFlow& flow,
-                     std::span<const std::span<const std::byte>> udp_payloads,
-                     const NetAddress* at) {
-    faults_.SetNow(now);
-    const transport::DoorFlags& flags = faults_.flags();
-    const bool is_multicast = flow.destination.IsMulticast();
-    const bool is_ours = is_multicast || verbs_.IsLocal(flow.destination);
-    const bool arrives = is_multicast || verbs_.Carries(flow.destination);
-    received_.clear();
-    size_t taken = 0;
-    for (const std::span<const std::byte> udp_payload : udp_payloads) {
-      taken++;
-      wire::Packet& packet = received_.emplace_back();
-      if (!fabric_.CheckReceived(now, flow, udp_payload, packet)) {
-        received_.pop_back();
-      } else if (!is_ours) {
-        received_.pop_back();
-        fabric_.counters().dropped_not_ours++;
-      } else if (!arrives) {
-        received_.pop_back();
-        fabric_.counters().dropped_no_link++;
-      } else if (packet.headers.destination_qpn != wire::kGsiQpn) {
-        if (!PassesDoor(now, flow, packet, udp_payload, at)) received_.pop_back();
-        if (flags.completions || flags.packets) break;
-      } else {
-        const wire::Packet mad = packet;
-        received_.pop_back();
-        // The effects of this packet must be between those of the packets before and after it.
-        engine_.Receive(now, flow, received_, at);
-        received_.clear();
-        ReceiveMad(now, flow, mad);
-        if (faults_.HasDeeds()) break;
-      }
-    }
-    engine_.Receive(now, flow, received_, at);
-    received_.clear();
-    DoDeeds(now);
-    return taken;
-  }
-  // Receives forms of trains as ReceiveSome receives datagrams. Returns how many forms it received.
-  size_t ReceiveTrains(Time now, const wire::UdpFlow& flow,
-                       std::span<const std::span<const std::byte>> forms, const NetAddress* at) {
-    faults_.SetNow(now);
-    const transport::DoorFlags& flags = faults_.flags();
-    if (StandsStill() || flags.packets || flags.completions || fabric_.captures()) {
-      ReceiveAsDatagrams(now, flow, forms.front(), at);
-      return 1;
-    }
-    received_.clear();
-    size_t taken = 0;
-    while (taken < forms.size() && received_.size() < kMaxPacketsOfTrains) {
-      fabric_.CheckReceivedForm(flow, forms[taken++], received_);
-    }
-    if (!verbs_.IsLocal(flow.destination)) {
-      fabric_.counters().dropped_not_ours += received_.size();
-    } else if (!verbs_.Carries(flow.destination)) {
-      fabric_.counters().dropped_no_link += received_.size();
-    } else {
-      engine_.Receive(now, flow, received_, at);
-    }
-    received_.clear();
-    DoDeeds(now);
-    return taken;
-  }
-  void ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-                          const NetAddress* at) {
-    transport::Train train;
-    if (!transport::ParseForm(flow, form, train)) {
-      return fabric_.CheckReceivedForm(flow, form, received_);  // counts it
-    }
-    transport::ForEachDatagram(train, [&](std::span<const std::byte> datagram) {
-      Receive(now, flow, {&datagram, 1}, at);
-    });
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
@@ -618,13 +511,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   Reply StatusReply() const { return TextReply(StatusJson()); }
 
-  void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-    const auto message = cm_transport_.CheckReceived(flow, packet);
-    if (!message) return;
-    const cm::CmRoute route{flow.source, flow.destination, 0, packet.headers.pkey};
-    (void)doors_.cm.Pass(now, fault::Direction::kReceive, route, *message);
-  }
-
   // Transmits the group's posted work, as Engine::SendPosted does.
   void SendPosted(Time now, GroupId group) {
     const auto members = processes_.groups().find(group);
@@ -696,8 +582,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   static constexpr int kMaxDeedsAtOnce = 64;
-  // Trains become packets until there are this many. The engine then handles these.
-  static constexpr size_t kMaxPacketsOfTrains = 64;
   static constexpr int kMaxInterruptions = 65536;  // deeds that interrupt one SendPosted
   static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
 
@@ -722,8 +606,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   FaultControl fault_control_;
   cm::Cm cm_;
   CmCalls cm_calls_;
+  Reception reception_;
   std::map<ProcessId, Span> process_pages_;
-  std::vector<wire::Packet> received_;  // used in each Receive; a member, to reuse its memory
   bool stop_requested_ = false;
   bool crashed_ = false;
   bool is_turn_awaited_ = false;
