@@ -173,7 +173,7 @@ class Engine::Impl final : public Receiver {
     const CompletionBatch::Scope batch(core_.env.verbs.completions());
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
     const bool filled = !core_.fills.empty() && core_.fills.Turn(now);
-    FailUnread(now);
+    HandleLostForms(now);
     DeliverSomeLocal(now);
     return unparked || filled || core_.HasLocal() || !core_.round.empty();
   }
@@ -246,12 +246,19 @@ class Engine::Impl final : public Receiver {
   const EngineCounters& counters() const { return core_.counters; }
 
  private:
-  // Fails the requests of forms whose payload could not be read.
-  void FailUnread(Time now) {
-    for (const FormFills::Failed& failed : core_.fills.TakeFailed()) {
-      QpContext* const context = core_.Find(failed.qp);
-      if (context == nullptr || context->epoch != failed.epoch) continue;
-      completer_.FailRequest(now, *context, failed.psn, IBV_WC_LOC_PROT_ERR);
+  // Fails the requests of forms whose payload could not be read. Sends the others again, as a QP
+  // without a timer would not do that.
+  void HandleLostForms(Time now) {
+    for (const FormFills::Lost& lost : core_.fills.TakeLost()) {
+      QpContext* const context = core_.Find(lost.qp);
+      if (context == nullptr || context->epoch != lost.epoch) continue;
+      if (lost.is_unreadable) {
+        completer_.FailRequest(now, *context, lost.psn, IBV_WC_LOC_PROT_ERR);
+      } else if (PsnDiff(lost.psn, context->requester.unacked_psn) >= 0 &&
+                 PsnDiff(lost.psn, context->requester.next_psn) < 0) {
+        SeekTo(*context, lost.psn);
+        core_.MakeReady(*context);
+      }
     }
   }
   void TellEnded(Time now, QueuePair& qp) {

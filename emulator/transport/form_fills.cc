@@ -18,16 +18,19 @@ JobTicket FormFills::Offer(Time now, const QpContext& requester, const Train& tr
   return payloads_.OfferToHost(now, *requester.qp, train.pieces, to);
 }
 
-void FormFills::Add(const Train& train, JobTicket ticket, std::unique_ptr<UnfilledForm> form) {
+void FormFills::Add(Time now, const Train& train, JobTicket ticket,
+                    std::unique_ptr<UnfilledForm> form) {
   fills_.push_back(
-      {ticket, std::move(form), train.pieces, {train.origin, train.epoch, train.headers.psn}});
+      {ticket, std::move(form), train.pieces, {train.origin, train.epoch, train.headers.psn}, now});
 }
 
 bool FormFills::Turn(Time now) {
   return std::erase_if(fills_, [&](Fill& fill) {
            switch (payloads_.OutcomeOf(now, fill.ticket)) {
              case JobOutcome::kWaiting:
-               return false;
+               if (now - fill.begun_at < kLongestFill) return false;
+               Finish(fill);
+               return true;
              case JobOutcome::kCopied:
                fill.form->Finish(true);
                return true;
@@ -44,26 +47,31 @@ bool FormFills::AnyEnded() {
 }
 
 void FormFills::FinishAll() {
-  for (Fill& fill : std::exchange(fills_, {})) {
-    if (payloads_.End(fill.ticket)) {
-      CopyByHost(fill);
-      continue;
-    }
-    fill.form->Abandon();
-    abandoned_.push_back(std::move(fill.form));
-  }
+  for (Fill& fill : std::exchange(fills_, {})) Finish(fill);
+}
+
+void FormFills::Finish(Fill& fill) {
+  if (payloads_.End(fill.ticket)) return CopyByHost(fill);
+  fill.form->Abandon();
+  abandoned_.push_back(std::move(fill.form));
+  lost_.push_back(fill.request);
 }
 
 // If the program has ended, the packets are lost (Placement::kProcessEnded).
 void FormFills::CopyByHost(Fill& fill) {
   const Status read = fill.from.Read(memory_, fill.form->payload());
   fill.form->Finish(read.has_value());
-  if (!read && read.error().code != ESRCH) failed_.push_back(fill.request);
+  if (read || read.error().code == ESRCH) return;
+  fill.request.is_unreadable = true;
+  lost_.push_back(fill.request);
 }
 
 std::optional<Time> FormFills::NextDeadline() const {
   Earliest next;
-  for (const Fill& fill : fills_) next.Note(payloads_.DeadlineOf(fill.ticket));
+  for (const Fill& fill : fills_) {
+    next.Note(payloads_.DeadlineOf(fill.ticket));
+    next.Note(fill.begun_at + kLongestFill);
+  }
   return next.deadline();
 }
 

@@ -15,6 +15,10 @@
 
 namespace rdmaemu::transport {
 
+// A thread that has taken a copy for this long has probably been stopped. The receiver of the form
+// waits meanwhile, and with it everything that was sent later to the same host.
+inline constexpr Duration kLongestFill = std::chrono::milliseconds(20);
+
 class FormFills {
  public:
   FormFills(Memory& memory, PayloadOwner& payloads) : memory_(memory), payloads_(payloads) {}
@@ -24,7 +28,7 @@ class FormFills {
   JobTicket Offer(Time now, const QpContext& requester, const Train& train,
                   std::span<std::byte> to);
   // Takes the form of an offered copy.
-  void Add(const Train& train, JobTicket ticket, std::unique_ptr<UnfilledForm> form);
+  void Add(Time now, const Train& train, JobTicket ticket, std::unique_ptr<UnfilledForm> form);
   // Finishes forms whose copies have ended. Returns true if there were any.
   bool Turn(Time now);
   // Finishes all forms. Call this before program memory may change, and before the host waits for
@@ -35,28 +39,33 @@ class FormFills {
   bool AnyEnded();
   std::optional<Time> NextDeadline() const;
 
-  // A request whose payload could not be read. Its form is lost.
-  struct Failed {
+  // A request whose form is lost: its payload could not be read, or its thread was stopped. In the
+  // second case the request must be sent again.
+  struct Lost {
     Handle qp;
     uint64_t epoch;
     uint32_t psn;
+    bool is_unreadable = false;
   };
-  // Returns the failures since the last call.
-  std::vector<Failed> TakeFailed() { return std::exchange(failed_, {}); }
+  // Returns the lost ones since the last call.
+  std::vector<Lost> TakeLost() { return std::exchange(lost_, {}); }
 
  private:
   struct Fill {
     JobTicket ticket;
     std::unique_ptr<UnfilledForm> form;
     Pieces from;
-    Failed request;
+    Lost request;
+    Time begun_at;
   };
   void CopyByHost(Fill& fill);
+  // Ends the copy, and finishes the form.
+  void Finish(Fill& fill);
 
   Memory& memory_;
   PayloadOwner& payloads_;
   std::vector<Fill> fills_;  // bounded by the slots of the programs' JobPages
-  std::vector<Failed> failed_;
+  std::vector<Lost> lost_;
   // Forms that stopped threads may still write. They are never reused.
   std::vector<std::unique_ptr<UnfilledForm>> abandoned_;
 };

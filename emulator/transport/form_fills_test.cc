@@ -190,15 +190,41 @@ TEST_F(FormFillsTest, AFullNetworkDelaysForms) {
   EXPECT_TRUE(Arrived(0, 2 * kSize));
 }
 
-TEST_F(FormFillsTest, AStoppedThreadKeepsItsForm) {
+// The QPs have no timers (timeout 0), so only the host can send the request again.
+TEST_F(FormFillsTest, WhatAStoppedThreadKeepsIsSentAgain) {
+  Poll();
+  Endpoint from = world.Make(world.a, IBV_QPT_RC, kSize);
+  Endpoint to = world.Make(world.b(), IBV_QPT_RC, kSize);
+  Link link;
+  link.timeout = 0;
+  world.Join(from, to, link);
+  FillPattern(from.buffer, 3);
+  from.Post(RdmaWr(IBV_WR_RDMA_WRITE, 1, to, 0), {from.Sge(0, kSize)});
+  world.Ring(from);
+  Work();
+  ASSERT_TRUE(world.a.engine.AwaitsForms());
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  world.a.engine.FinishForms();
+  EXPECT_FALSE(world.a.engine.AwaitsForms());
+  world.Run();
+  // The thread continues later, and harms nobody.
+  std::memset(reinterpret_cast<void*>(Job(0).other[0].address), 1, Job(0).other[0].length);
+  world.Run();
+  EXPECT_EQ(from.Sent().size(), 1u);
+  EXPECT_TRUE(std::ranges::equal(from.buffer, to.buffer));
+}
+
+TEST_F(FormFillsTest, AThreadThatTakesTooLongIsNotAwaited) {
   Poll();
   Write(1, 0, kSize);
   Work();
   ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
-  world.a.engine.FinishForms();
+  world.now += kLongestFill - Duration(1);
+  Work();
+  EXPECT_TRUE(world.a.engine.AwaitsForms());
+  world.now += Duration(1);
+  Work();
   EXPECT_FALSE(world.a.engine.AwaitsForms());
-  // The thread continues later, and harms nobody.
-  std::memset(reinterpret_cast<void*>(Job(0).other[0].address), 1, Job(0).other[0].length);
   world.Run();
   ExpectSent(1);
   EXPECT_TRUE(Arrived(0, kSize));

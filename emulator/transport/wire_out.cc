@@ -134,7 +134,7 @@ bool Core::SendForm(Time now, const Train& train, Status& status) {
   const JobTicket ticket =
       requester == nullptr ? JobTicket{} : fills.Offer(now, *requester, train, payload);
   if (ticket) {
-    fills.Add(train, ticket, env.sink.CommitUnfilled(now, payload.size()));
+    fills.Add(now, train, ticket, env.sink.CommitUnfilled(now, payload.size()));
     counters.packets_sent += train.packets;
     return true;
   }
