@@ -129,7 +129,12 @@ void TakePayload(QueuePair& qp, uint32_t index) {
 
 void FetchPayload(CompletionQueue& cq, uint32_t index) {
   ReceiveSlot& slot = cq.slots[index];
-  if (slot.Claim()) Place(slot, cq.memory);  // otherwise the host has placed it already
+  if (slot.Claim()) return Place(slot, cq.memory);
+  // The host places it, or has placed it. It must end before the program may use the buffer.
+  std::atomic_ref state(slot.state);
+  while (state.load(std::memory_order_acquire) == ReceiveSlot::kTaken && !client::HostIsGone()) {
+    client::YieldToHost();
+  }
 }
 
 void PlaceBeforeFork(CompletionQueue& cq) {

@@ -2,7 +2,9 @@
 // those of their order of posting (IBTA 9.5, 10.8.3.3): receives are used in order, completions
 // are in order, and of two WRITEs to the same bytes the last one stays.
 #include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/contract/support/payload.h"
@@ -119,6 +121,57 @@ TEST_P(PayloadMix, EffectsAreInTheOrderOfPostingForThreadsThatSleep) {
   QpSpec spec;
   spec.sleeps = true;
   ExpectEffectsInOrder(GetParam(), spec);
+}
+
+// Messages of mixed sizes in one direction. Both sides keep several in flight.
+struct Stream {
+  static constexpr uint32_t kMessages = 5000, kInFlight = 4, kReceives = 8, kBuffer = 4096;
+  static constexpr uint32_t kMixedSizes[] = {1, 124, 600, 256, 257, 7, 1000, 255, 60, 300};
+
+  static uint32_t SizeOf(uint32_t message) {
+    return kMixedSizes[(message * 2654435761u >> 8) % std::size(kMixedSizes)];
+  }
+};
+
+// A device may place a small message later than its completion, as long as the program cannot see
+// it. Larger messages to the same buffers force the device to place the small ones.
+TEST_P(PayloadMix, AReceivedMessageIsInItsBufferWhenItsCompletionIsPolled) {
+  PayloadPair p(GetParam(), Stream::kReceives * Stream::kBuffer, {});
+  const auto post_receive = [&](uint32_t message) {
+    WorkRequest receive{.wr_id = message};
+    receive.Add(p.there.address() + message % Stream::kReceives * Stream::kBuffer, Stream::kBuffer,
+                p.to.lkey);
+    return p.remote.PostReceive(p.pair.remote, receive);
+  };
+  for (uint32_t i = 0; i < Stream::kReceives; i++) ASSERT_EQ(post_receive(i), 0);
+  std::atomic<uint32_t> received = 0;
+  std::atomic<bool> failed = false;
+  std::thread sender([&] {
+    for (uint32_t i = 0; i < Stream::kMessages && !failed; i++) {
+      while (i >= received + Stream::kInFlight && !failed) std::this_thread::yield();
+      const size_t slot = i % Stream::kReceives * Stream::kBuffer;
+      const uint32_t size = Stream::SizeOf(i);
+      std::ranges::fill(p.here.bytes().subspan(slot, size), static_cast<uint8_t>(i));
+      WorkRequest send{.wr_id = i, .opcode = IBV_WR_SEND};
+      send.Add(p.here.address() + slot, size, p.from.lkey);
+      failed = failed || p.local.PostSend(p.pair.local, send) != 0;
+      const Completion sent = p.local.Poll(p.pair.local, Queue::kSend);
+      failed = failed || sent.wc.status != IBV_WC_SUCCESS;
+    }
+  });
+  for (uint32_t i = 0; i < Stream::kMessages && !failed; i++) {
+    const Completion completion = p.remote.Poll(p.pair.remote, Queue::kReceive);
+    const auto there =
+        p.there.bytes().subspan(i % Stream::kReceives * Stream::kBuffer, Stream::SizeOf(i));
+    const auto expected = static_cast<uint8_t>(i);
+    const bool is_there = std::ranges::all_of(there, [&](uint8_t b) { return b == expected; });
+    failed = failed || !completion.found || completion.wc.status != IBV_WC_SUCCESS || !is_there;
+    EXPECT_TRUE(is_there) << "message " << i << " of " << there.size() << " bytes";
+    failed = failed || post_receive(i + Stream::kReceives) != 0;
+    received++;
+  }
+  sender.join();
+  EXPECT_FALSE(failed);
 }
 
 EACH_WAY_OF_SIDES(PayloadMix);
