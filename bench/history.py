@@ -34,10 +34,12 @@ def record(version, date, results, path=HISTORY):
 
 
 def latest(history):
-    """Returns the last recorded ratio of each row."""
+    """Returns the ratio with which each row is compared: the last recorded one, or a lower one that
+    other machines had (`floors`)."""
     ratios = {}
     for version in history["versions"]:
         ratios.update(version["ratios"])
+    ratios.update(history.get("floors", {}))
     return ratios
 
 
