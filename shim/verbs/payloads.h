@@ -15,8 +15,8 @@ namespace rdmaemu::shim {
 void TakePayload(QueuePair& qp, uint32_t index);
 
 // Places the payload of the completion at ring index `index` in program memory, unless the host has
-// done so. Waits while the host places it. Call this before the consumer index moves past the completion. The caller must hold the
-// CQ's lock and have called cq.memory.Begin().
+// done so. Waits while the host places it. Call this before the consumer index moves past the
+// completion. The caller must hold the CQ's lock and have called cq.memory.Begin().
 void FetchPayload(CompletionQueue& cq, uint32_t index);
 
 // Makes fork() place the payloads of all published completions of a queue in program memory. The
