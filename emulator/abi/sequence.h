@@ -22,7 +22,7 @@ inline constexpr size_t kMaxSequenceOutBytes = 2048;
 // No call of a sequence has a longer In or Out.
 inline constexpr size_t kMaxStepBytes = 512;
 
-// What a call's reply gives to later calls of its sequence.
+// Names the part of a reply that later calls of the sequence need.
 enum class StepGift : uint32_t {
   kNothing,
   kQueuePair,   // the reply is CreateQpOut
@@ -30,7 +30,7 @@ enum class StepGift : uint32_t {
   kEvent,       // the reply is rdma_ucm_event_resp
 };
 
-// What the host adds to a call from the replies to earlier calls of its sequence.
+// Names the fields that the host fills in from the replies to earlier calls of the sequence.
 enum class StepLink : uint32_t {
   kNone,
   // In is ModifyQpIn, and gets the latest attributes and their mask. qp_state stays. A handle of 0

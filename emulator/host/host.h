@@ -48,11 +48,11 @@ struct HostConfig {
   bool payload_shortcuts = true;
 };
 
-// Sends a host's UDP payloads, which are sealed and complete.
-// What a host receives: UDP payloads with ICRC, or forms of trains (transport/train_form.h), which
-// have no ICRC. Only a network between hosts that share memory has forms.
+// A network transmits UDP payloads with ICRC (kDatagrams). A network between hosts that share
+// memory also transmits forms of trains (transport/train_form.h), which have no ICRC.
 enum class WireForm : uint8_t { kDatagrams, kTrains };
 
+// Sends a host's UDP payloads, which are sealed and complete, and its forms of trains.
 class Network {
  public:
   virtual ~Network() = default;

@@ -109,7 +109,7 @@ class CopyJobs {
                     const Pieces& from, const Pieces& to);
   // Returns the slot of the group's next offer. Nothing: the group gets no offer now.
   std::optional<uint32_t> FreeSlot(Time now, GroupShare& share);
-  // What the program copies.
+  // The two sides of a copy, as the program sees them.
   struct Copied {
     uint32_t pid;
     bool push;

@@ -123,6 +123,7 @@ Status Core::Transmit(Time now, Device& from, const Train& train, bool local, si
   if (!Leaves(from, train)) return {};  // lost, as on a broken wire
   const auto cut_to_wire = [&](const Train& part) -> Status {
     const Status cut = SendToWire(now, part);
+    // Leaves has counted the packets, which are not sent yet.
     if (!cut && cut.error().code == EAGAIN) from.counters.sent_pkts -= part.packets;
     // The sender's process has ended, so the packets are lost (Placement::kProcessEnded).
     return !cut && cut.error().code == ESRCH ? Status() : cut;

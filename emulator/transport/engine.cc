@@ -238,6 +238,9 @@ class Engine::Impl final : public Receiver {
   }
   void Quiesce(const PayloadScope& scope) {
     core_.fills.FinishAll();
+    if (const auto* const ended = std::get_if<ProcessPayloads>(&scope)) {
+      core_.fills.Forget(ended->process);
+    }
     core_.payloads.Quiesce(scope);
     const auto* const of_region = std::get_if<RegionPayloads>(&scope);
     if (of_region == nullptr || !of_region->ends) return;
@@ -268,9 +271,8 @@ class Engine::Impl final : public Receiver {
 
   // Ends the payloads of an ended QP, because the program may reuse its buffers.
   void EndPayloads(QpContext& context) {
-    core_.fills.FinishAll();
     parking_.Drop(context);
-    core_.payloads.Quiesce(QpPayloads{*context.qp});
+    Quiesce(QpPayloads{*context.qp});
   }
 
   void LoadFromWire(const wire::UdpFlow& flow, const wire::Packet& first,

@@ -53,8 +53,12 @@ void FormFills::FinishAll() {
 void FormFills::Finish(Fill& fill) {
   if (payloads_.End(fill.ticket)) return CopyByHost(fill);
   fill.form->Abandon();
-  abandoned_.push_back(std::move(fill.form));
+  abandoned_.emplace_back(fill.from.process(), std::move(fill.form));
   lost_.push_back(fill.request);
+}
+
+void FormFills::Forget(ProcessId process) {
+  std::erase_if(abandoned_, [&](const auto& each) { return each.first == process; });
 }
 
 // If the program has ended, the packets are lost (Placement::kProcessEnded).

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "emulator/base/time.h"
@@ -47,6 +48,9 @@ class FormFills {
     uint32_t psn;
     bool is_unreadable = false;
   };
+  // Frees the forms that stopped threads of this process could still write. Call this when the
+  // process has ended.
+  void Forget(ProcessId process);
   // Returns the lost ones since the last call.
   std::vector<Lost> TakeLost() { return std::exchange(lost_, {}); }
 
@@ -66,8 +70,9 @@ class FormFills {
   PayloadOwner& payloads_;
   std::vector<Fill> fills_;  // bounded by the slots of the programs' JobPages
   std::vector<Lost> lost_;
-  // Forms that stopped threads may still write. They are never reused.
-  std::vector<std::unique_ptr<UnfilledForm>> abandoned_;
+  // Forms that stopped threads of these processes may still write. At most JobPage::kSlots for each
+  // process, because a program with a stopped thread gets no more offers.
+  std::vector<std::pair<ProcessId, std::unique_ptr<UnfilledForm>>> abandoned_;
 };
 
 }  // namespace rdmaemu::transport

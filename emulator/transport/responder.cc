@@ -7,9 +7,6 @@
 namespace rdmaemu::transport {
 namespace {
 
-// Responses of one QP that may wait behind READ responses, in addition to two per resource.
-constexpr size_t kSpareResponses = 8;
-
 // Returns the event that a responder's error raises in its own program (IBTA 10.10.2.3, table 56,
 // class C).
 constexpr ibv_event_type EventOf(wire::NakCode code) {
@@ -36,18 +33,6 @@ ResponderResource::Kind KindOf(const wire::OpcodeInfo& info) {
   using enum ResponderResource::Kind;
   if (info.flush) return kFlush;
   return info.read ? kRead : info.atomic ? kAtomic : info.atomic_write ? kAtomicWrite : kNone;
-}
-
-wire::Operation OperationOf(Response::Kind kind) {
-  switch (kind) {
-    case Response::Kind::kAtomic:
-      return wire::Operation::kAtomicAcknowledge;
-    case Response::Kind::kEmptyRead:
-    case Response::Kind::kRead:
-      return wire::Operation::kReadResponseOnly;
-    default:
-      return wire::Operation::kAcknowledge;
-  }
 }
 
 Message MessageOf(const Train& train) {
@@ -442,163 +427,6 @@ void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t
   if (completes) return core_.FailQpAfter(now, *context.qp, status);
   if (!event) return core_.FailQp(now, *context.qp);
   core_.FailQp(now, *context.qp, *event);
-}
-
-void Responder::Acknowledge(Time now, QpContext& context, uint32_t psn) {
-  ResponderState& s = context.responder;
-  // Most packets only move the ACK that the QP owes already.
-  if (s.collected_ack && s.responses.empty()) {
-    s.collected_ack->psn = psn;
-    s.collected_ack->msn = s.msn;
-    return;
-  }
-  Answer(now, context,
-         {.kind = Response::Kind::kAck,
-          .syndrome = wire::kAethUnlimitedCredits,
-          .psn = psn,
-          .msn = s.msn});
-}
-
-void Responder::Answer(Time now, QpContext& context, const Response& response) {
-  ResponderState& s = context.responder;
-  const auto is_plain = [](const Response& r) {
-    return r.kind == Response::Kind::kAck && r.syndrome == wire::kAethUnlimitedCredits;
-  };
-  if (collecting_acks_ && s.responses.empty() && is_plain(response)) {
-    if (!s.collected_ack) owing_acks_.push_back(&context);
-    s.collected_ack = response;
-    return;
-  }
-  SendCollectedAck(now, context);
-  if (s.responses.empty()) return Emit(now, context, response);
-  if (is_plain(response) && is_plain(s.responses.back())) {
-    s.responses.back() = response;
-  } else {
-    Enqueue(s, response);
-  }
-}
-
-void Responder::Enqueue(ResponderState& s, const Response& response) {
-  if (s.responses.size() < s.resources.size() * 2 + kSpareResponses) {
-    s.responses.Push(response);
-  } else {
-    core_.counters.dropped_answer_queue_full++;
-  }
-}
-
-void Responder::SendCollectedAck(Time now, QpContext& context) {
-  std::optional<Response> ack;
-  ack.swap(context.responder.collected_ack);
-  if (ack) Emit(now, context, *ack);
-}
-
-void Responder::SendCollectedAcks(Time now) {
-  // Another response may already have sent a QP's collected ACK.
-  for (QpContext* context : owing_acks_) SendCollectedAck(now, *context);
-  owing_acks_.clear();
-  collecting_acks_ = false;
-}
-
-void Responder::Address(QpContext& context, wire::Operation operation, uint32_t psn) {
-  AddressRc(context, operation, train_);
-  train_.headers.psn = psn;
-  train_.epoch = context.responder.peer_epoch;
-  train_.answerer = context.qp->handle;
-}
-
-void Responder::Emit(Time now, QpContext& context, const Response& response) {
-  Address(context, OperationOf(response.kind), response.psn);
-  train_.headers.syndrome = response.syndrome;
-  train_.headers.msn = response.msn;
-  train_.headers.original = response.original;
-  if (!context.peer_is_local) core_.env.verbs.completions().Publish();
-  // A response that finds no room is lost. The requester sends its request again.
-  if (!core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalTrains)) {
-    core_.counters.dropped_answer_queue_full++;
-  }
-}
-
-bool Responder::MayStillRead(const QpContext& context, const Train& train) const {
-  return core_.env.verbs
-      .ResolveRemote(*context.qp, train.headers.rkey, train.headers.remote_address, train.length(),
-                     IBV_ACCESS_REMOTE_READ)
-      .has_value();
-}
-
-// Ends a READ whose region ended while the READ was in progress.
-void Responder::FailRead(Time now, QpContext& context, uint32_t psn) {
-  context.responder.responses.Clear();
-  Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
-}
-
-bool Responder::EmitRead(Time now, QpContext& context, Response& response, uint32_t packets) {
-  const uint32_t left = PacketsFor(response.length, context.mtu_bytes);
-  packets = std::min(packets, left);
-  const uint64_t bytes = std::min<uint64_t>(uint64_t{packets} * context.mtu_bytes, response.length);
-  Address(context, wire::Operation::kReadResponseOnly, response.psn);
-  train_.headers.syndrome = response.syndrome;
-  train_.headers.msn = response.msn;
-  train_.begins = response.begins;
-  train_.ends = packets == left;
-  train_.packets = packets;
-  if (bytes > 0) {
-    const auto source = core_.env.verbs.ResolveRemote(*context.qp, response.rkey, response.address,
-                                                      response.length, IBV_ACCESS_REMOTE_READ);
-    if (!source) {
-      FailRead(now, context, response.psn);
-      return false;
-    }
-    train_.pieces.Add({source->process, {source->range.address, bytes}});
-    train_.headers.rkey = response.rkey;
-    train_.headers.remote_address = response.address;
-  }
-  const Status sent =
-      core_.Transmit(now, *context.qp->device, train_, context.peer_is_local, kMaxLocalReads);
-  if (!sent) {
-    if (sent.error().code == EAGAIN) return false;
-    FailRead(now, context, response.psn);
-    return false;
-  }
-  response.begins = false;
-  response.psn = PsnAdd(response.psn, packets);
-  response.address += bytes;
-  response.length -= static_cast<uint32_t>(bytes);
-  return true;
-}
-
-bool Responder::Turn(Time now, QpContext& context) {
-  ResponderState& s = context.responder;
-  uint32_t budget = context.peer_is_local ? kTrainsPerTurn : kWirePacketsPerTurn;
-  while (!s.responses.empty()) {
-    if (budget == 0) return true;
-    Response& response = s.responses.front();
-    if (response.kind != Response::Kind::kRead) {
-      Emit(now, context, response);
-      s.responses.PopFront();
-      budget--;
-      continue;
-    }
-    const uint32_t most =
-        context.peer_is_local
-            ? std::max(1u, static_cast<uint32_t>(kMaxTrainBytes / context.mtu_bytes))
-            : budget;
-    if (!EmitRead(now, context, response, most)) return !s.responses.empty();
-    if (train_.ends) s.responses.PopFront();
-    budget -= context.peer_is_local ? 1 : train_.packets;
-  }
-  return false;
-}
-
-void Responder::Drain(Time now, QpContext& context) {
-  ResponderState& s = context.responder;
-  // The loop ends, because each round sends something or finds the local queue full.
-  while (!s.responses.empty()) {
-    const size_t before = s.responses.size();
-    const uint32_t psn = s.responses.front().psn;
-    Turn(now, context);
-    if (s.responses.size() == before && s.responses.front().psn == psn) break;
-  }
-  s.responses.Clear();
 }
 
 void Responder::Flush(Time now, QpContext& context) {

@@ -1,4 +1,5 @@
-// What a program sees of its messages, and in which order, while the engine handles many at once.
+// Checks the order in which a program sees effects of its messages, while the engine handles many
+// messages at once.
 #include "emulator/transport/core.h"
 #include "emulator/transport/harness.h"
 

@@ -539,7 +539,9 @@ JobPage* Jobs() {
   return page == nullptr ? nullptr : &page->jobs;
 }
 
+// A sleeping host stores `host_asleep` before it reads the states of the jobs.
 void JobsDone() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (MustWakeHost(*g_connection.doorbells[0].load(std::memory_order_relaxed))) WakeHost();
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/host/testing/fault_world.h"
+#include "emulator/transport/train_form.h"
 
 namespace rdmaemu::testing {
 namespace {
@@ -428,6 +429,54 @@ TEST_F(BurstTest, AnAddressThatARuleRemovesTakesTheRestOfTheBurstWithIt) {
   // The address returns, and the lost packets are retransmitted.
   EXPECT_EQ(AwaitCompletion(), IBV_WC_SUCCESS);
   EXPECT_TRUE(HasArrived(kMessageBytes));
+}
+
+// Returns the form of the train that the datagrams are (transport/train_form.h).
+std::vector<std::byte> FormOf(const std::vector<World::Datagram>& burst) {
+  std::vector<std::byte> payload;
+  transport::Train train;
+  for (const World::Datagram& each : burst) {
+    const auto packet = wire::Parse(each.bytes);
+    if (payload.empty()) {
+      train.headers = packet->headers;
+      train.mtu_bytes = static_cast<uint32_t>(packet->payload.size());
+    }
+    payload.insert(payload.end(), packet->payload.begin(), packet->payload.end());
+    train.headers.ack_request = packet->headers.ack_request;
+  }
+  train.headers.operation = transport::WholeOperation(train.headers.operation);
+  train.packets = static_cast<uint32_t>(burst.size());
+  train.is_bytes = true;
+  train.bytes = payload;
+  std::vector<std::byte> form(transport::FormBytes(train));
+  std::ranges::copy(payload, transport::EmitFormHead(train, form).begin());
+  return form;
+}
+
+TEST_F(BurstTest, ARuleSeesEachPacketOfATrain) {
+  FillSource();
+  Capture();
+  const std::vector<std::byte> form = FormOf(burst_);
+  OnClient("at = \"packet.rc_write_middle\", nth = 2, pause_ms = 5");
+  const std::span<const std::byte> bytes = form;
+  const Time begin = world_.now;
+  const uint64_t before = Counter(client_host_, "datagrams_received");
+  client_host_.Receive(world_.now, burst_.at(0).flow, {&bytes, 1}, nullptr, WireForm::kTrains);
+  EXPECT_FALSE(HasArrived(kMessageBytes)) << "the pause began in the middle of the train";
+  EXPECT_EQ(AwaitCompletion(), IBV_WC_SUCCESS);
+  EXPECT_EQ(world_.now, begin + std::chrono::milliseconds(5)) << "nothing had to be repeated";
+  EXPECT_EQ(Counter(client_host_, "datagrams_received") - before, burst_.size());
+  EXPECT_TRUE(HasArrived(kMessageBytes));
+}
+
+TEST_F(BurstTest, WithoutARuleATrainHasTheEffectOfItsPackets) {
+  FillSource();
+  Capture();
+  const std::vector<std::byte> form = FormOf(burst_);
+  const std::span<const std::byte> bytes = form;
+  client_host_.Receive(world_.now, burst_.at(0).flow, {&bytes, 1}, nullptr, WireForm::kTrains);
+  EXPECT_TRUE(HasArrived(kMessageBytes));
+  EXPECT_EQ(AwaitCompletion(), IBV_WC_SUCCESS);
 }
 
 TEST_F(BurstTest, APauseKeepsTheRestOfTheBurst) {
