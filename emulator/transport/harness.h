@@ -341,9 +341,12 @@ class World {
   }
   bool CarryForm(Node& from, Node& to) {
     if (*from.out.front().form == Datagram::Form::kUnfilled) return false;
-    const Datagram datagram = std::move(from.out.front());
+    Datagram datagram = std::move(from.out.front());
     from.out.pop_front();
-    if (*datagram.form == Datagram::Form::kLost) return true;
+    if (*datagram.form == Datagram::Form::kLost) {
+      lost_forms_.push_back(std::move(datagram));
+      return true;
+    }
     Train train;
     EXPECT_TRUE(ParseForm(datagram.flow, datagram.bytes, train));
     std::vector<wire::Packet> all, arriving;
@@ -366,6 +369,7 @@ class World {
   }
 
   std::deque<std::pair<Node*, Datagram>> held_;
+  std::vector<Datagram> lost_forms_;  // their bytes stay, because a stopped thread may write them
 };
 
 inline void FillPattern(std::span<std::byte> bytes, uint32_t seed) {
