@@ -26,8 +26,11 @@ struct alignas(64) CopyJob {
   uint32_t pid;     // of the other process, as the program sees it
   uint32_t pull;    // 1: from the other process, 0: to it
   uint32_t own_count, other_count;
-  uint64_t reserved;
+  // Where the program writes `mark`, in the other process, in the same system call after all other
+  // bytes. 0: nowhere. Whoever sees the mark sees the copied bytes.
+  uint64_t mark_address;
   CopyRange own[kMaxRanges], other[kMaxRanges];
+  uint8_t mark;
 
   State Now() { return State{std::atomic_ref(state).load(std::memory_order_acquire)}; }
   void Set(State to) { std::atomic_ref(state).store(to, std::memory_order_release); }

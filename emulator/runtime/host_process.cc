@@ -398,6 +398,7 @@ bool HostProcess::HearRefusals(Time now) {
 void HostProcess::Sleep() {
   host_->PrepareSleep(true);
   network_.PrepareRingsForSleep(true);
+  const bool awaits_payload = network_.AwaitsPayload();
   // A doorbell may have rung before the programs saw that they must wake up the host. Refusals must
   // be handled before time may jump over them.
   if (!host_->PollDoorbells(Now()) && !host_->IsTurnAwaited() && !host_->HasFilledForms() &&
@@ -405,7 +406,8 @@ void HostProcess::Sleep() {
     trace_.Flush();
     // Return the memory of destroyed objects to the system now, because the host has no work.
     if (std::exchange(heap_may_shrink_, false)) malloc_trim(0);
-    PollDescriptors(SleepTime());
+    const Duration longest = SleepTime();
+    PollDescriptors(awaits_payload ? std::min(longest, kPayloadRetry) : longest);
   }
   host_->PrepareSleep(false);
   network_.PrepareRingsForSleep(false);

@@ -33,6 +33,9 @@ class HostProcess {
   static constexpr Duration kPollAfter = std::chrono::microseconds(4);
   static constexpr int kMaxReceivesPerTurn = 4;  // batches received from one port per turn
   static constexpr Duration kBlockedRetry = std::chrono::milliseconds(1);
+  // How long a host sleeps at most that waits for a program's copy (UnfilledForm::mark). A host is
+  // awake for IdlePolicy::kAwake, so most copies end before the host sleeps.
+  static constexpr Duration kPayloadRetry = std::chrono::microseconds(200);
 
   // Opens everything that can fail. `lock` is the host's lock, which the process holds until it
   // ends. With `ends_alone` the host ends after its last client detaches.

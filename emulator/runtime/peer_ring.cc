@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -139,7 +140,7 @@ std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& fl
   const size_t to_end = BytesToEnd(allocated_);
   const size_t skipped = to_end < needed ? to_end : 0;
   // A wrong number of the reader gives less room, or bytes that the reader has not read.
-  const uint64_t used = allocated_ - released();
+  const uint64_t used = allocated_ - reusable();
   if (used > kRingBytes || kRingBytes - used < skipped + needed) return std::nullopt;
   RingEntry entry{kRingSkip, 0, 0, 0, {}};
   if (skipped > 0) {
@@ -174,12 +175,34 @@ void RingWriter::Publish() {
 uint64_t RingWriter::CommitUnfilled() {
   FormOf(memory_, last_entry_).store(kEntryUnfilled, std::memory_order_relaxed);
   Commit();
+  unfinished_.push_back(last_entry_);
   return last_entry_;
+}
+
+// x86 shows the stores of one processor in their order. String instructions may reorder their own
+// stores, but not those of the next instruction (Intel SDM, volume 3, 9.2.4).
+std::byte* RingWriter::MarkOf(uint64_t position) const {
+#if defined(__x86_64__)
+  std::byte* const entry = memory_.At(position, sizeof(RingEntry)).data();
+  return entry + offsetof(RingEntry, form);
+#else
+  return nullptr;
+#endif
+}
+
+bool RingWriter::IsFilled(uint64_t position) const {
+  return FormOf(memory_, position).load(std::memory_order_acquire) ==
+         static_cast<uint8_t>(WireForm::kTrains);
 }
 
 void RingWriter::Finish(uint64_t position, uint8_t form) {
   has_finished_ = true;
+  std::erase(unfinished_, position);
   FormOf(memory_, position).store(form, std::memory_order_release);
+}
+
+uint64_t RingWriter::reusable() const {
+  return unfinished_.empty() ? released() : std::min(released(), unfinished_.front());
 }
 
 std::vector<RingDatagram> RingWriter::Unread() const {

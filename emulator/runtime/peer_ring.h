@@ -117,7 +117,12 @@ class RingWriter {
   // Commits one allocated form whose payload is missing. Returns the position of the form's entry,
   // for Finish.
   uint64_t CommitUnfilled();
-  // Ends the reader's wait. `form` is kTrains, or kEntryLost.
+  // Returns the byte that a program sets to kTrains behind the payload. The reader then no longer
+  // waits. nullptr where a processor may show the two stores in another order.
+  std::byte* MarkOf(uint64_t position) const;
+  bool IsFilled(uint64_t position) const;
+  // Ends the reader's wait. `form` is kTrains, or kEntryLost. The entry's bytes stay as they are
+  // until Finish, even if the reader has released them.
   void Finish(uint64_t position, uint8_t form);
   // Returns true if Finish was called since the last call.
   bool TakeFinished() { return std::exchange(has_finished_, false); }
@@ -128,6 +133,8 @@ class RingWriter {
   bool is_retired() const { return is_retired_; }
   // Returns true if the reader has released all datagrams.
   bool empty() const { return released() == written_; }
+  // Returns the position up to which the bytes may be reused.
+  uint64_t reusable() const;
   // Returns the position up to which the reader has released the bytes.
   uint64_t released() const { return memory_->released.load(std::memory_order_acquire); }
   // Returns the datagrams that the reader has not released, but not unfilled forms. The spans are
@@ -141,9 +148,10 @@ class RingWriter {
   UniqueFd fd_;
   RingMapping memory_;
   uint64_t published_ = 0;
-  uint64_t written_ = 0;     // published_ or above
-  uint64_t allocated_ = 0;   // written_ or above
-  uint64_t last_entry_ = 0;  // the position of the entry that was allocated last
+  uint64_t written_ = 0;              // published_ or above
+  uint64_t allocated_ = 0;            // written_ or above
+  uint64_t last_entry_ = 0;           // the position of the entry that was allocated last
+  std::vector<uint64_t> unfinished_;  // positions of the forms without a Finish, in order
   bool has_finished_ = false;
   bool is_retired_ = false;
 };
@@ -158,6 +166,8 @@ class RingReader {
   // Returns true if Next would return a datagram, or if the ring is broken. False before an
   // unfilled form.
   bool has_unread() const { return HasWritten() && !IsUnfilled(); }
+  // Returns true before an unfilled form. A mark makes no call to this host.
+  bool awaits_payload() const { return HasWritten() && IsUnfilled(); }
   // Returns the next datagram, which is valid until Release. Returns nothing when there is none,
   // or when the ring is broken.
   std::optional<RingDatagram> Next();

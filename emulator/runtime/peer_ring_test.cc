@@ -185,6 +185,31 @@ TEST(PeerRingTest, TheReaderWaitsAtAnUnfilledForm) {
   EXPECT_EQ(pair.reader.Next()->bytes.size(), 4u);
 }
 
+#if defined(__x86_64__)
+TEST(PeerRingTest, AMarkShowsAFormToTheReader) {
+  Pair pair;
+  const uint64_t position = WriteUnfilled(pair.writer, 5000);
+  EXPECT_FALSE(pair.writer.IsFilled(position));
+  *pair.writer.MarkOf(position) = std::byte{static_cast<uint8_t>(WireForm::kTrains)};
+  EXPECT_TRUE(pair.writer.IsFilled(position));
+  EXPECT_TRUE(pair.reader.has_unread());
+  EXPECT_EQ(pair.reader.Next()->bytes.size(), 5000u);
+}
+#endif
+
+TEST(PeerRingTest, BytesOfAFormAreNotReusedBeforeItsFinish) {
+  Pair pair;
+  const uint64_t position = WriteUnfilled(pair.writer, 5000);
+  pair.writer.Finish(WriteUnfilled(pair.writer, 5000), kEntryLost);
+  // The reader lies, or has read a marked form.
+  pair.memory->released.store(pair.memory->written.load());
+  size_t written = 0;
+  while (Write(pair.writer, 1000, 1)) written += 1000;
+  EXPECT_LT(written, kRingBytes - 10000);
+  pair.writer.Finish(position, kEntryLost);
+  EXPECT_TRUE(Write(pair.writer, 5000, 1));
+}
+
 TEST(PeerRingTest, TheReaderSkipsALostForm) {
   Pair pair;
   pair.writer.Finish(WriteUnfilled(pair.writer, 5000), kEntryLost);

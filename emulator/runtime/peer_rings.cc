@@ -36,6 +36,11 @@ class FormInRing final : public UnfilledForm {
   FormInRing(std::shared_ptr<RingWriter> ring, uint64_t position, std::span<std::byte> payload)
       : ring_(std::move(ring)), position_(position), payload_(payload) {}
   std::span<std::byte> payload() const override { return payload_; }
+  std::byte* mark() const override { return ring_->MarkOf(position_); }
+  std::byte filled_mark() const override {
+    return std::byte{static_cast<uint8_t>(WireForm::kTrains)};
+  }
+  bool IsFilled() const override { return ring_->IsFilled(position_); }
   void Finish(bool filled) override {
     ring_->Finish(position_, filled ? static_cast<uint8_t>(WireForm::kTrains) : kEntryLost);
   }
@@ -123,10 +128,11 @@ void PeerRing::Commit() {
 std::unique_ptr<UnfilledForm> PeerRing::CommitUnfilled(std::span<std::byte> payload) {
   auto form = std::make_unique<FormInRing>(writer_, writer_->CommitUnfilled(), payload);
   writer_->Publish();
+  unannounced_bytes_ += allocated_bytes_;
   return form;
 }
 
-void PeerRing::Flush() {
+void PeerRing::Flush(const OwnRings* own) {
   while (overflow_committed_ > 0) {
     const Waiting& next = overflow_.front();
     const size_t bytes = next.bytes.size();
@@ -143,7 +149,13 @@ void PeerRing::Flush() {
     overflow_committed_--;
   }
   writer_->Publish();
-  if (writer_->TakeFinished() || unannounced_bytes_ > 0) Wake();
+  is_finish_unannounced_ |= writer_->TakeFinished();
+  if (!is_finish_unannounced_ && unannounced_bytes_ == 0) return;
+  if (own != nullptr && late_wakes_ < kMaxLateWakes && own->HasUnreadFrom(door().pid)) {
+    late_wakes_++;
+    return;
+  }
+  Wake();
 }
 
 // The reader sets `asleep` and then looks for datagrams. This host has published its datagrams
@@ -151,6 +163,8 @@ void PeerRing::Flush() {
 void PeerRing::Wake() {
   writer_->Publish();
   unannounced_bytes_ = 0;
+  is_finish_unannounced_ = false;
+  late_wakes_ = 0;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (door().asleep.load(std::memory_order_relaxed) == 0 || door().asleep.exchange(0) == 0) return;
   // A full pipe has woken up the reader. EPIPE: IsDead finds that the reader is dead.
@@ -208,7 +222,7 @@ PeerRing* PeerRings::FindOrOffer(const NetAddress& peer) {
   return (rings_[peer] = std::move(ring)).get();
 }
 
-void PeerRings::Flush(const Abandoned& abandoned) {
+void PeerRings::Flush(const Abandoned& abandoned, const OwnRings* own) {
   for (auto each = rings_.begin(); each != rings_.end();) {
     PeerRing& ring = *each->second;
     if (!ring.has_unread()) {
@@ -216,7 +230,7 @@ void PeerRings::Flush(const Abandoned& abandoned) {
       ++each;
       continue;
     }
-    ring.Flush();
+    ring.Flush(own);
     if (ring.is_closed()) {
       each = rings_.erase(each);
     } else if (ring.IsDead(RealNow())) {
@@ -326,6 +340,17 @@ void OwnRings::DropEnded() {
 
 bool OwnRings::HasUnread() const {
   return std::ranges::any_of(rings_, [](const auto& ring) { return ring->reader.has_unread(); });
+}
+
+bool OwnRings::AwaitsPayload() const {
+  return std::ranges::any_of(rings_,
+                             [](const auto& ring) { return ring->reader.awaits_payload(); });
+}
+
+bool OwnRings::HasUnreadFrom(uint32_t pid) const {
+  return std::ranges::any_of(rings_, [pid](const auto& ring) {
+    return ring->offer.pid == pid && !ring->in_use && ring->reader.has_unread();
+  });
 }
 
 bool OwnRings::Receive(const Handler& handler) {

@@ -19,6 +19,8 @@
 
 namespace rdmaemu::runtime {
 
+class OwnRings;
+
 // A ring to one port of another host.
 class PeerRing {
  public:
@@ -26,6 +28,9 @@ class PeerRing {
   static constexpr Duration kCheckAfter = std::chrono::milliseconds(1);
   // The reader is woken up at the latest when this many bytes were written.
   static constexpr size_t kWakeBytes = size_t{64} << 10;
+  // The most calls of Flush that leave a busy reader asleep. Together they receive less than a
+  // quarter of a ring.
+  static constexpr int kMaxLateWakes = 3;
   // An awake reader sees datagrams at the latest when this many bytes were written.
   static constexpr size_t kPublishBytes = size_t{2} << 10;
   // Limit of the datagrams that wait for room while the host must not block.
@@ -46,8 +51,10 @@ class PeerRing {
   std::unique_ptr<UnfilledForm> CommitUnfilled(std::span<std::byte> payload);
   // Returns true if CommitUnfilled works now.
   bool takes_unfilled() const { return is_allocated_in_ring_; }
-  // Moves waiting datagrams to the ring, and wakes up the reader.
-  void Flush();
+  // Moves waiting datagrams to the ring, and wakes up the reader. With `own` the wake-up waits
+  // while this host has unread datagrams from the reader, because each wake-up interrupts this host
+  // if both share a processor. Call Flush again then.
+  void Flush(const OwnRings* own = nullptr);
   // Returns true while the reader has datagrams to read.
   bool has_unread() const { return !writer_->empty() || !overflow_.empty(); }
   // Returns true while unread datagrams need a later Flush and IsDead.
@@ -89,6 +96,8 @@ class PeerRing {
   uint64_t offered_ = 0;  // the slot's word
   bool is_allocated_in_ring_ = true;
   size_t unannounced_bytes_ = 0, allocated_bytes_ = 0;
+  bool is_finish_unannounced_ = false;
+  int late_wakes_ = 0;
   std::deque<Waiting> overflow_;
   size_t overflow_bytes_ = 0;
   size_t overflow_committed_ = 0;  // further ones are only allocated
@@ -112,8 +121,9 @@ class PeerRings {
   // Returns true if FindOrOffer may offer a ring.
   bool MayOffer(const NetAddress& peer);
   // Flushes all rings. Calls `abandoned` for each unread datagram of a ring whose reader is dead.
+  // `own` acts as that of PeerRing::Flush.
   using Abandoned = std::function<void(const NetAddress& peer, const RingDatagram& datagram)>;
-  void Flush(const Abandoned& abandoned);
+  void Flush(const Abandoned& abandoned, const OwnRings* own = nullptr);
   // Returns true while any ring awaits its reader.
   bool AwaitReaders() const;
   // Returns true while datagrams wait for room in the ring of a reader that is not deaf.
@@ -156,6 +166,11 @@ class OwnRings {
   bool HasOffers() const;
   void TakeOffers();
   bool HasUnread() const;
+  // Returns true if a ring waits for the payload of a form. A program may end this wait, and does
+  // not wake up this host.
+  bool AwaitsPayload() const;
+  // Returns true if a ring of the host with this pid has unread datagrams.
+  bool HasUnreadFrom(uint32_t pid) const;
 
   using Handler = std::function<void(const wire::UdpFlow& flow, WireForm form,
                                      std::span<const std::span<const std::byte>> udp_payloads,

@@ -288,6 +288,61 @@ TEST_F(PeerRingsTest, ASleepingReaderIsWokenUp) {
   EXPECT_FALSE(second.HasUnreadInRings());
 }
 
+// The rings of this process's hosts have one pid. So a host here counts as its own peer, too.
+TEST_F(PeerRingsTest, AReaderThatHasSentMoreIsWokenUpLater) {
+  UdpNetwork first = Open(kOneHost), second = Open(kOtherHost);
+  const UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  ASSERT_TRUE(second.Watch(epoll.get()));
+  epoll_event event;
+  const auto is_woken = [&] { return epoll_wait(epoll.get(), &event, 1, 0) == 1; };
+  const auto send_back = [&](size_t number) {
+    ASSERT_TRUE(Send(second, kOtherHost, kOneHost, number));
+    second.Flush();
+  };
+  Taken taken;
+  for (size_t number = 0; number < 2; number++) {
+    send_back(number);
+    while (TakeByRing(first, taken)) {
+    }
+  }
+  ASSERT_EQ(taken.count, 2u);
+
+  for (const bool reads : {false, true}) {
+    send_back(taken.count);
+    ASSERT_TRUE(Send(first, kOneHost, kOtherHost, 0));
+    second.PrepareRingsForSleep(true);
+    first.Flush();
+    EXPECT_FALSE(is_woken());
+    if (reads) {
+      ASSERT_TRUE(TakeByRing(first, taken));
+    } else {
+      for (int i = 1; i < PeerRing::kMaxLateWakes; i++) first.Flush();
+      EXPECT_FALSE(is_woken());
+    }
+    first.Flush();
+    EXPECT_TRUE(is_woken());
+    second.TakeRingWake();
+    second.PrepareRingsForSleep(false);
+    while (TakeByRing(first, taken)) {
+    }
+  }
+}
+
+TEST_F(PeerRingsTest, AHostAtAnUnfilledFormSaysSo) {
+  UdpNetwork first = Open(kOneHost), second = Open(kOtherHost);
+  const wire::UdpFlow flow{kOneHost, kOtherHost, wire::kRoceUdpPort, wire::kRoceUdpPort};
+  const auto room = first.AllocateForm(flow, 0, 5000, /*may_wait=*/true);
+  ASSERT_TRUE(room);
+  const std::unique_ptr<UnfilledForm> form = first.CommitUnfilled(4900);
+  first.Flush();
+  Taken taken;
+  EXPECT_FALSE(TakeByRing(second, taken));
+  EXPECT_TRUE(second.AwaitsPayload());
+  form->Finish(true);
+  EXPECT_FALSE(second.AwaitsPayload());
+  EXPECT_TRUE(TakeByRing(second, taken));
+}
+
 TEST_F(PeerRingsTest, AHostWithoutAFreeSlotUsesTheSocket) {
   UdpNetwork second = Open(kOtherHost);
   std::vector<UdpNetwork> others;

@@ -285,11 +285,11 @@ size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_cla
   return 0;
 }
 
-void UdpNetwork::FlushRings() {
+void UdpNetwork::FlushRings(bool may_wake_late) {
   if (peer_rings_ == nullptr) return;
-  peer_rings_->Flush([this](const NetAddress& peer, const RingDatagram& datagram) {
-    SendBySocket(peer, datagram);
-  });
+  peer_rings_->Flush([this](const NetAddress& peer,
+                            const RingDatagram& datagram) { SendBySocket(peer, datagram); },
+                     may_wake_late ? own_rings_.get() : nullptr);
 }
 
 void UdpNetwork::SendBySocket(const NetAddress& peer, const RingDatagram& datagram) {
@@ -395,7 +395,7 @@ void UdpNetwork::Commit() {
 }
 
 void UdpNetwork::Flush() {
-  FlushRings();
+  FlushRings(/*may_wake_late=*/true);
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr && port->socket.has_pending()) port->socket.Flush();
   }
@@ -403,6 +403,7 @@ void UdpNetwork::Flush() {
 
 void UdpNetwork::FlushAll() {
   Flush();
+  FlushRings();
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr) WaitForPeer(port->socket);
   }

@@ -96,6 +96,9 @@ class UdpNetwork final : public Network {
   void PrepareRingsForSleep(bool asleep);
   void TakeRingWake();
   bool HasUnreadInRings() const;
+  // Returns true if a program may show a datagram to this host without a wake-up. Call it before
+  // HasUnreadInRings, and do not sleep for long after true.
+  bool AwaitsPayload() const { return own_rings_ != nullptr && own_rings_->AwaitsPayload(); }
 
   // Gives all pending datagrams to the kernel.
   void Flush();
@@ -134,7 +137,8 @@ class UdpNetwork final : public Network {
   size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                         std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
                         bool may_wait);
-  void FlushRings();
+  // `may_wake_late`: readers that are busy with this host are woken up at a later call.
+  void FlushRings(bool may_wake_late = false);
   // Sends what a ring's reader did not read as datagrams.
   void SendBySocket(const NetAddress& peer, const RingDatagram& datagram);
   void SendBySocket(UdpPort& port, const wire::UdpFlow& flow, uint8_t traffic_class,

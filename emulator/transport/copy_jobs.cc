@@ -90,26 +90,33 @@ JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const QueuePair& reques
                  {pid, push, own.ranges(), far.ranges()});
 }
 
-JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
-                                std::span<std::byte> to) {
+bool CopyJobs::TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from) {
   GroupShare& share = qp.share();
-  if (from.length() < kMinJobBytes || from.ranges().size() > CopyJob::kMaxRanges ||
-      !from.IsOf(share.sole_process)) {
-    return {};
-  }
-  const auto slot = FreeSlot(now, share);
-  if (!slot || memory_.IsShared(from.process(), from.ranges())) return {};
-  const uint32_t pid = memory_.HostPidFor(share.sole_process);
-  if (pid == 0) return {};
+  return from.length() >= kMinJobBytes && from.ranges().size() <= CopyJob::kMaxRanges &&
+         from.IsOf(share.sole_process) && FreeSlot(now, share) &&
+         !memory_.IsShared(from.process(), from.ranges()) &&
+         memory_.HostPidFor(share.sole_process) != 0;
+}
+
+JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
+                                const UnfilledForm& form) {
+  if (!TakesHostCopy(now, qp, from)) return {};
+  GroupShare& share = qp.share();
+  const std::span<std::byte> to = form.payload();
   const MemoryRange range{reinterpret_cast<uint64_t>(to.data()), to.size()};
   return Publish({.share = &share,
-                  .slot = *slot,
+                  .slot = *FreeSlot(now, share),
                   .requester = qp.handle,
                   .other = qp.handle,
                   .from = SideOf(from),
                   .to = {},
                   .offered_at = now},
-                 {pid, /*push=*/true, from.ranges(), {&range, 1}});
+                 {.pid = memory_.HostPidFor(share.sole_process),
+                  .push = true,
+                  .own = from.ranges(),
+                  .other = {&range, 1},
+                  .mark_at = form.mark(),
+                  .mark = form.filled_mark()});
 }
 
 JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied) {
@@ -129,6 +136,8 @@ JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied) {
   job.pull = copied.push ? 0 : 1;
   job.own_count = Fill(job.own, copied.own);
   job.other_count = Fill(job.other, copied.other);
+  job.mark_address = reinterpret_cast<uint64_t>(copied.mark_at);
+  job.mark = static_cast<uint8_t>(copied.mark);
   job.Set(CopyJob::kOffered);
   std::atomic_ref(share.jobs->offered).store(++board.offered, std::memory_order_release);
   return ticket;

@@ -10,6 +10,7 @@
 #include "emulator/abi/copy_jobs.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/time.h"
+#include "emulator/base/unfilled_form.h"
 #include "emulator/transport/pieces.h"
 #include "emulator/verbs/objects.h"
 
@@ -81,9 +82,12 @@ class CopyJobs {
   // Acts as PayloadOwner::Offer. Returns no ticket when the host can make the copy more cheaply.
   JobTicket Offer(Time now, const QueuePair& requester, const QueuePair& other, const Pieces& from,
                   const Pieces& to, JobTicket behind);
-  // Offers a copy from a program's memory to this host's memory at `to`, which must stay mapped
+  // Returns true if OfferToHost would return a ticket.
+  bool TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from);
+  // Offers a copy from a program's memory to `form` in this host's memory, which must stay mapped
   // while the offer exists (End). Offers it to the QP's own program.
-  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from, std::span<std::byte> to);
+  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
+                        const UnfilledForm& form);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
   // Returns true if no thread makes the copy now, or will.
@@ -114,6 +118,8 @@ class CopyJobs {
     uint32_t pid;
     bool push;
     std::span<const MemoryRange> own, other;
+    std::byte* mark_at = nullptr;
+    std::byte mark{};
   };
   JobTicket Publish(const JobOffer& offer, const Copied& copied);
   JobOffer& Of(JobTicket ticket) { return offers_[ticket.number - 1]; }

@@ -9,19 +9,19 @@ namespace rdmaemu::transport {
 // UC and UD requests complete before their receiver has them, so the program may then change the
 // payload. A repeated request may complete by the response to its first packets. A READ response is
 // read before later requests of its QP.
-JobTicket FormFills::Offer(Time now, const QpContext& requester, const Train& train,
-                           std::span<std::byte> to) {
-  if (train.headers.transport != wire::TransportClass::kRc || !train.info().request ||
-      train.is_bytes || PsnDiff(train.headers.psn, requester.requester.highest_psn) < 0) {
-    return {};
-  }
-  return payloads_.OfferToHost(now, *requester.qp, train.pieces, to);
+bool FormFills::Takes(Time now, const QpContext& requester, const Train& train) {
+  return train.headers.transport == wire::TransportClass::kRc && train.info().request &&
+         !train.is_bytes && PsnDiff(train.headers.psn, requester.requester.highest_psn) >= 0 &&
+         payloads_.TakesHostCopy(now, *requester.qp, train.pieces);
 }
 
-void FormFills::Add(Time now, const Train& train, JobTicket ticket,
+void FormFills::Add(Time now, const QpContext& requester, const Train& train,
                     std::unique_ptr<UnfilledForm> form) {
-  fills_.push_back(
-      {ticket, std::move(form), train.pieces, {train.origin, train.epoch, train.headers.psn}, now});
+  const JobTicket ticket = payloads_.OfferToHost(now, *requester.qp, train.pieces, *form);
+  Fill fill{
+      ticket, std::move(form), train.pieces, {train.origin, train.epoch, train.headers.psn}, now};
+  if (!ticket) return CopyByHost(fill);
+  fills_.push_back(std::move(fill));
 }
 
 bool FormFills::Turn(Time now) {
@@ -51,7 +51,7 @@ void FormFills::FinishAll() {
 }
 
 void FormFills::Finish(Fill& fill) {
-  if (payloads_.End(fill.ticket)) return CopyByHost(fill);
+  if (payloads_.End(fill.ticket) || fill.form->IsFilled()) return CopyByHost(fill);
   fill.form->Abandon();
   abandoned_.emplace_back(fill.from.process(), std::move(fill.form));
   lost_.push_back(fill.request);
@@ -61,8 +61,10 @@ void FormFills::Forget(ProcessId process) {
   std::erase_if(abandoned_, [&](const auto& each) { return each.first == process; });
 }
 
-// If the program has ended, the packets are lost (Placement::kProcessEnded).
+// The receiver may have read a form that its mark has shown. If the program has ended, the packets
+// are lost (Placement::kProcessEnded).
 void FormFills::CopyByHost(Fill& fill) {
+  if (fill.form->IsFilled()) return fill.form->Finish(true);
   const Status read = fill.from.Read(memory_, fill.form->payload());
   fill.form->Finish(read.has_value());
   if (read || read.error().code == ESRCH) return;

@@ -24,19 +24,19 @@ class FormFills {
  public:
   FormFills(Memory& memory, PayloadOwner& payloads) : memory_(memory), payloads_(payloads) {}
 
-  // Offers the copy of the payload of a request to its program. `to` is the payload's place in the
-  // form. Returns no ticket if the host must copy it now.
-  JobTicket Offer(Time now, const QpContext& requester, const Train& train,
-                  std::span<std::byte> to);
-  // Takes the form of an offered copy.
-  void Add(Time now, const Train& train, JobTicket ticket, std::unique_ptr<UnfilledForm> form);
+  // Returns true if Add would offer the copy of a request's payload to its program.
+  bool Takes(Time now, const QpContext& requester, const Train& train);
+  // Takes a form that the network has. Offers the copy, or makes it now.
+  void Add(Time now, const QpContext& requester, const Train& train,
+           std::unique_ptr<UnfilledForm> form);
   // Finishes forms whose copies have ended. Returns true if there were any.
   bool Turn(Time now);
   // Finishes all forms. Call this before program memory may change, and before the host waits for
   // another host: that host may wait for a form.
   void FinishAll();
   bool empty() const { return fills_.empty(); }
-  // Returns true if Turn would finish a form whose copy has ended.
+  // Returns true if Turn would finish a form whose copy has ended. The receiver sees a form with a
+  // mark before.
   bool AnyEnded();
   std::optional<Time> NextDeadline() const;
 

@@ -38,9 +38,13 @@ class FormFillsTest : public ::testing::Test {
     ASSERT_EQ(job.pid, kHostPid);
     ASSERT_EQ(job.pull, 0u);
     ASSERT_EQ(job.own[0].length, job.other[0].length);
+    Copy(job);
+    job.Set(CopyJob::kDone);
+  }
+  static void Copy(const CopyJob& job) {
     std::memcpy(reinterpret_cast<void*>(job.other[0].address),
                 reinterpret_cast<void*>(job.own[0].address), job.own[0].length);
-    job.Set(CopyJob::kDone);
+    *reinterpret_cast<uint8_t*>(job.mark_address) = job.mark;
   }
   bool Arrived(size_t at, size_t bytes) const {
     return std::equal(x.buffer.begin() + static_cast<long>(at),
@@ -71,6 +75,40 @@ TEST_F(FormFillsTest, AProgramThatPollsFillsTheForm) {
   EXPECT_FALSE(world.a.engine.AwaitsForms());
   ExpectSent(1);
   EXPECT_TRUE(Arrived(0, kSize));
+}
+
+TEST_F(FormFillsTest, TheReceiverSeesAMarkedFormBeforeItsHostDoes) {
+  Poll();
+  Write(1, 0, kSize);
+  Work();
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  Copy(Job(0));
+  world.Settle();
+  EXPECT_TRUE(Arrived(0, kSize));
+  EXPECT_TRUE(world.a.engine.AwaitsForms());
+  Job(0).Set(CopyJob::kDone);
+  world.Run();
+  ExpectSent(1);
+}
+
+// The receiver has read the form, so its memory may be in use again.
+TEST_F(FormFillsTest, AMarkedFormIsNotWrittenAgain) {
+  for (const CopyJob::State state : {CopyJob::kFailed, CopyJob::kTaken}) {
+    const uint32_t number = jobs->offered;
+    Poll();
+    Write(1, 0, kSize);
+    Work();
+    ASSERT_EQ(jobs->offered, number + 1);
+    ASSERT_TRUE(Job(number).Claim(CopyJob::kTaken));
+    Copy(Job(number));
+    world.Settle();
+    Job(number).Set(state);
+    world.a.engine.FinishForms();
+    EXPECT_FALSE(world.a.engine.AwaitsForms());
+    world.Run();
+    ExpectSent(1);
+    EXPECT_TRUE(Arrived(0, kSize));
+  }
 }
 
 TEST_F(FormFillsTest, SmallPayloadsAreTheHosts) {

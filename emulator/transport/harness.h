@@ -31,12 +31,16 @@ struct Datagram {
   std::shared_ptr<Form> form = nullptr;
 };
 
-// A form in a Node's `out`. Its bytes stay where they are while the datagram is moved.
+// A form in a Node's `out`. Its bytes stay where they are while the datagram is moved. They are
+// freed when the receiver has them.
 class FormInOut final : public UnfilledForm {
  public:
   FormInOut(std::span<std::byte> payload, std::shared_ptr<Datagram::Form> form)
       : payload_(payload), form_(std::move(form)) {}
   std::span<std::byte> payload() const override { return payload_; }
+  std::byte* mark() const override { return reinterpret_cast<std::byte*>(form_.get()); }
+  std::byte filled_mark() const override { return std::byte(Datagram::Form::kFilled); }
+  bool IsFilled() const override { return *form_ == Datagram::Form::kFilled; }
   void Finish(bool filled) override {
     *form_ = filled ? Datagram::Form::kFilled : Datagram::Form::kLost;
   }
@@ -305,6 +309,12 @@ class World {
   void Release() {
     for (const auto& [to, datagram] : std::exchange(held_, {})) {
       to->engine.Receive(now, datagram.flow, *wire::Parse(datagram.bytes));
+    }
+  }
+
+  // Does all work that needs no time.
+  void Settle() {
+    while (Step()) {
     }
   }
 

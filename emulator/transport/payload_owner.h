@@ -78,10 +78,13 @@ class PayloadOwner {
   // Withdraws the offer. Waits for a copy that has begun. Returns false if the copy's thread was
   // stopped and may write later.
   bool End(JobTicket ticket) { return jobs_.End(ticket); }
-  // Acts as CopyJobs::OfferToHost.
+  // Act as those of CopyJobs.
+  bool TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from) {
+    return jobs_.TakesHostCopy(now, qp, from);
+  }
   JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
-                        std::span<std::byte> to) {
-    return jobs_.OfferToHost(now, qp, from, to);
+                        const UnfilledForm& form) {
+    return jobs_.OfferToHost(now, qp, from, form);
   }
 
   void Quiesce(const PayloadScope& scope);

@@ -131,10 +131,8 @@ bool Core::SendForm(Time now, const Train& train, Status& status) {
   const std::span<std::byte> payload = EmitFormHead(train, *form);
   const QpContext* const requester =
       env.sink.takes_unfilled() && !sends_now ? Find(train.origin) : nullptr;
-  const JobTicket ticket =
-      requester == nullptr ? JobTicket{} : fills.Offer(now, *requester, train, payload);
-  if (ticket) {
-    fills.Add(now, train, ticket, env.sink.CommitUnfilled(now, payload.size()));
+  if (requester != nullptr && fills.Takes(now, *requester, train)) {
+    fills.Add(now, *requester, train, env.sink.CommitUnfilled(now, payload.size()));
     counters.packets_sent += train.packets;
     return true;
   }

@@ -11,12 +11,11 @@ namespace rdmaemu::shim {
 
 bool CopyBatch::Admits(const CopyJob& job) const {
   return count_ == 0 || (job.pid == jobs_[0]->pid && job.pull == jobs_[0]->pull &&
-                         count_ < kMaxVectors && own_count_ + job.own_count <= kMaxVectors &&
-                         other_count_ + job.other_count <= kMaxVectors && bytes_ < kMaxBytesAPoll);
+                         count_ < kMaxVectors && own_count_ + job.own_count < kMaxVectors &&
+                         other_count_ + job.other_count < kMaxVectors && bytes_ < kMaxBytesAPoll);
 }
 
 void CopyBatch::Add(CopyJob& job) {
-  jobs_[count_++] = &job;
   for (uint32_t i = 0; i < std::min(job.own_count, CopyJob::kMaxRanges); i++) {
     own_[own_count_++] = {reinterpret_cast<void*>(job.own[i].address), job.own[i].length};
     bytes_ += job.own[i].length;
@@ -24,6 +23,13 @@ void CopyBatch::Add(CopyJob& job) {
   for (uint32_t i = 0; i < std::min(job.other_count, CopyJob::kMaxRanges); i++) {
     other_[other_count_++] = {reinterpret_cast<void*>(job.other[i].address), job.other[i].length};
   }
+  if (job.mark_address != 0) {
+    own_[own_count_++] = {&job.mark, sizeof job.mark};
+    other_[other_count_++] = {reinterpret_cast<void*>(job.mark_address), sizeof job.mark};
+    bytes_ += sizeof job.mark;
+  }
+  ends_[count_] = bytes_;
+  jobs_[count_++] = &job;
 }
 
 bool CopyBatch::Take() {
@@ -57,14 +63,15 @@ void CopyBatch::Run() {
   const int before = errno;
   const ssize_t moved = CopyWithProcess(static_cast<pid_t>(jobs_[0]->pid), jobs_[0]->pull != 0,
                                         {own_, own_count_}, {other_, other_count_});
-  CopyJob::State end = CopyJob::kDone;
-  if (moved != static_cast<ssize_t>(bytes_)) {
-    end = moved < 0 && (errno == EPERM || errno == ENOSYS) ? CopyJob::kRefused : CopyJob::kFailed;
-  }
+  const CopyJob::State failed =
+      moved < 0 && (errno == EPERM || errno == ENOSYS) ? CopyJob::kRefused : CopyJob::kFailed;
   errno = before;
-  for (uint32_t i = 0; i < count_; i++) jobs_[i]->Set(end);
+  for (uint32_t i = 0; i < count_; i++) {
+    jobs_[i]->Set(moved >= static_cast<ssize_t>(ends_[i]) ? CopyJob::kDone : failed);
+  }
   std::atomic_ref(page_->busy).store(0, std::memory_order_release);
-  client::JobsDone();
+  // The other host sees the marks, and its answer wakes up this program's host.
+  if (jobs_[0]->mark_address == 0) client::JobsDone();
 }
 
 bool DoCopyJobs() {

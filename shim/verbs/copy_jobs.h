@@ -32,6 +32,7 @@ class CopyBatch {
   CopyJob* jobs_[kMaxVectors];
   uint32_t count_ = 0;
   iovec own_[kMaxVectors], other_[kMaxVectors];
+  uint64_t ends_[kMaxVectors];  // of the jobs, in bytes of the system call
   uint32_t own_count_ = 0, other_count_ = 0;
   uint64_t bytes_ = 0;
 };

@@ -66,12 +66,23 @@ class Machine::Port final : public Network {
 
   // Forgets what a crashed host has not sent.
   void Forget() { unsent_.clear(); }
+  // Sends the forms that are filled, in order.
+  void SendFilled() {
+    for (; !unsent_.empty() && unsent_.front()->state != Unsent::kUnfilled; unsent_.pop_front()) {
+      if (unsent_.front()->state == Unsent::kLost) continue;
+      Datagram& datagram = unsent_.front()->datagram;
+      ForEachPacket(datagram, [this](std::span<const std::byte> packet) {
+        setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, packet);
+      });
+      setup_.network->Send(*setup_.now, std::move(datagram));
+    }
+  }
 
  private:
   // A form whose payload is missing holds back what was sent later, as in a ring.
   struct Unsent {
     Datagram datagram;
-    enum State { kUnfilled, kFilled, kLost } state;
+    enum State : uint8_t { kUnfilled, kFilled, kLost } state;
   };
   class Unfilled final : public UnfilledForm {
    public:
@@ -80,6 +91,9 @@ class Machine::Port final : public Network {
     std::span<std::byte> payload() const override {
       return std::span(form_->datagram.bytes).last(payload_bytes_);
     }
+    std::byte* mark() const override { return reinterpret_cast<std::byte*>(&form_->state); }
+    std::byte filled_mark() const override { return std::byte{Unsent::kFilled}; }
+    bool IsFilled() const override { return form_->state == Unsent::kFilled; }
     void Finish(bool filled) override {
       form_->state = filled ? Unsent::kFilled : Unsent::kLost;
       port_.SendFilled();
@@ -91,16 +105,6 @@ class Machine::Port final : public Network {
     std::shared_ptr<Unsent> form_;
     size_t payload_bytes_;
   };
-  void SendFilled() {
-    for (; !unsent_.empty() && unsent_.front()->state != Unsent::kUnfilled; unsent_.pop_front()) {
-      if (unsent_.front()->state == Unsent::kLost) continue;
-      Datagram& datagram = unsent_.front()->datagram;
-      ForEachPacket(datagram, [this](std::span<const std::byte> packet) {
-        setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, packet);
-      });
-      setup_.network->Send(*setup_.now, std::move(datagram));
-    }
-  }
 
   const MachineSetup& setup_;
   Datagram pending_;
@@ -177,6 +181,8 @@ std::vector<NetAddress> Machine::addresses() const {
 bool Machine::Owns(const NetAddress& address) const {
   return address == ipv4_ || address == ipv6_ || (setup_.devices > 1 && address == second_ipv4_);
 }
+
+void Machine::SendFilledForms() { port_->SendFilled(); }
 
 size_t Machine::memberships() const { return port_->groups().size(); }
 

@@ -64,6 +64,8 @@ class Machine {
   std::deque<Datagram> Resume();
   // Returns false when the datagram is lost.
   bool KeepForLater(const Datagram& datagram);
+  // Sends the forms that a program has marked as filled.
+  void SendFilledForms();
   // The number of multicast groups that its host has joined.
   size_t memberships() const;
 

@@ -186,21 +186,40 @@ bool Process::WriteOwn(uint64_t address, std::span<const std::byte> from) {
          machine_.memory.Write(id_, {&range, 1}, from).has_value();
 }
 
-Status Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs) {
-  world_.tally().Count("copy.to_host");
-  std::vector<std::span<std::byte>> parts;
-  for (const iovec& part : theirs) {
-    parts.emplace_back(static_cast<std::byte*>(part.iov_base), part.iov_len);
+// A range of the library's own page is a mark (CopyJob::mark). Everything before it has been copied
+// then.
+ssize_t Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs) {
+  const auto page = reinterpret_cast<uint64_t>(&doorbells());
+  ssize_t copied = 0;
+  std::vector<MemoryRange> from;
+  auto to = theirs.begin();
+  for (const MemoryRange& range : mine) {
+    const bool is_mark = range.address - page < sizeof(DoorbellPage);
+    if (!is_mark) {
+      from.push_back(range);
+      continue;
+    }
+    world_.tally().Count("copy.to_host");
+    const std::span payload(static_cast<std::byte*>(to->iov_base), to->iov_len);
+    if (!machine_.memory.Read(id_, from, payload)) break;
+    *static_cast<uint8_t*>((++to)->iov_base) = *reinterpret_cast<const uint8_t*>(range.address);
+    copied += static_cast<ssize_t>(payload.size() + range.length);
+    ++to;
+    from.clear();
   }
-  return machine_.memory.ReadParts(id_, mine, parts);
+  machine_.SendFilledForms();
+  return copied > 0 ? copied : -1;
 }
 
 ssize_t Process::CopyWith(ProcessId other, bool pull, std::span<const iovec> own,
                           std::span<const iovec> theirs) {
   const std::vector<MemoryRange> mine = RangesOf(own), far = RangesOf(theirs);
-  const Status copied = other == AddressSpaces::kHost ? CopyToHost(mine, theirs)
-                        : pull                        ? machine_.memory.Copy(other, far, id_, mine)
-                                                      : machine_.memory.Copy(id_, mine, other, far);
+  if (other == AddressSpaces::kHost) {
+    errno = EFAULT;
+    return CopyToHost(mine, theirs);
+  }
+  const Status copied = pull ? machine_.memory.Copy(other, far, id_, mine)
+                             : machine_.memory.Copy(id_, mine, other, far);
   world_.tally().Count(copied ? "copy.done" : "copy.failed");
   if (!copied) {
     errno = EFAULT;

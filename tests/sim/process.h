@@ -126,7 +126,7 @@ class Process {
                    std::span<const iovec> theirs);
 
  private:
-  Status CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
+  ssize_t CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
   void Hello(ProcessId process, HelloIn in, HelloOut& out);
   void End(ProcessId process);
 
