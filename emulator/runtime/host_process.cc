@@ -250,13 +250,23 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
     host_->ShowProcessor(processor < 0 ? std::nullopt
                                        : std::optional(static_cast<uint32_t>(processor)));
   }
+  if (contention_.IsSampleDue(real)) OpenTurn(real);
   if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
-  const TurnPolicy::Step step =
-      turns_.Next(found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real);
+  const TurnPolicy::Step step = turns_.Next(
+      found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real, host_->IsTurnAwaitedHere());
   if (step == TurnPolicy::Step::kGoOn) return;
   host_->EndTurn(step == TurnPolicy::Step::kEndWithNews, [](uint32_t& futex) {
     syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   });
+}
+
+// A group whose thread waits would have one more runnable thread if it did not.
+void HostProcess::OpenTurn(Time real) {
+  const uint64_t bytes = network_.socket_bytes();
+  const uint64_t before = std::exchange(bytes_sampled_, bytes);
+  host_->OpenTurnToAll(
+      contention_.Sample(real, bytes > before ? bytes - before : 0, runnable_.processors(),
+                         [&] { return runnable_.Count() + host_->groups_awaiting_turn(); }));
 }
 
 bool HostProcess::Scan(Time real) {

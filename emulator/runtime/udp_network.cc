@@ -77,6 +77,14 @@ uint64_t UdpNetwork::queue_drops() const {
   return drops;
 }
 
+uint64_t UdpNetwork::socket_bytes() const {
+  uint64_t bytes = receiver_.received_bytes();
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr) bytes += port->socket.sent_bytes();
+  }
+  return bytes;
+}
+
 UdpPort* UdpNetwork::PortOf(const NetAddress& address) const {
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr && port->socket.address() == address) return &port->socket;

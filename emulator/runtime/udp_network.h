@@ -37,6 +37,8 @@ class UdpNetwork final : public Network {
   void SendPacketsSingly() { sends_bursts_ = false; }
   // The number of datagrams that the kernel dropped before this host could receive them.
   uint64_t queue_drops() const;
+  // Returns how many bytes the open ports have sent and received by their sockets.
+  uint64_t socket_bytes() const;
 
   // Adds a port. Datagrams that one Host::Work sends must leave the process before the loop sleeps,
   // so the loop calls Flush.
