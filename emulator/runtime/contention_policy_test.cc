@@ -13,13 +13,17 @@ class ContentionPolicyTest : public ::testing::Test {
   static constexpr Time At(int64_t microseconds) {
     return Time(std::chrono::microseconds(microseconds));
   }
-  bool Sample(int64_t microseconds, uint64_t bytes, uint32_t runnable) {
+  // `sent` and `received` are the bytes since the last sample.
+  bool Sample(int64_t microseconds, uint64_t sent, uint32_t runnable, uint64_t received = 0) {
+    bytes.sent += sent;
+    bytes.received += received;
     return policy.Sample(At(microseconds), bytes, kProcessors, [&] {
       counted++;
       return runnable;
     });
   }
   ContentionPolicy policy;
+  SocketBytes bytes{};
   int counted = 0;
 
   void SetUp() override { Sample(1'000'000, 0, 0); }
@@ -41,6 +45,22 @@ TEST_F(ContentionPolicyTest, ThreadsWaitOnlyForLongWork) {
   EXPECT_TRUE(Sample(1'002'000, kLongWork, kProcessors + 1));
   EXPECT_FALSE(Sample(1'003'000, 0, kProcessors + 1));
   EXPECT_EQ(counted, 1);
+}
+
+TEST_F(ContentionPolicyTest, LongWorkHasOneDirection) {
+  constexpr uint64_t kAnswers = kLongWork / ContentionPolicy::kOneDirection;
+  EXPECT_TRUE(Sample(1'001'000, kLongWork, kProcessors + 1, kAnswers));
+  EXPECT_FALSE(Sample(1'002'000, kLongWork, kProcessors + 1, kAnswers + 1));
+  EXPECT_TRUE(Sample(1'003'000, kAnswers, kProcessors + 1, kLongWork));
+  EXPECT_FALSE(Sample(1'004'000, kAnswers + 1, kProcessors + 1, kLongWork));
+  EXPECT_FALSE(Sample(1'005'000, kLongWork, kProcessors + 1, kLongWork));
+}
+
+TEST_F(ContentionPolicyTest, BytesOfAClosedPortDoNotCount) {
+  EXPECT_TRUE(Sample(1'001'000, kLongWork, kProcessors + 1));
+  bytes = {};
+  EXPECT_FALSE(Sample(1'002'000, 0, kProcessors + 1));
+  EXPECT_TRUE(Sample(1'003'000, kLongWork, kProcessors + 1));
 }
 
 TEST_F(ContentionPolicyTest, ALongerIntervalNeedsMoreBytes) {

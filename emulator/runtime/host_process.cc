@@ -262,10 +262,8 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
 
 // A group whose thread waits would have one more runnable thread if it did not.
 void HostProcess::OpenTurn(Time real) {
-  const uint64_t bytes = network_.socket_bytes();
-  const uint64_t before = std::exchange(bytes_sampled_, bytes);
   host_->OpenTurnToAll(
-      contention_.Sample(real, bytes > before ? bytes - before : 0, runnable_.processors(),
+      contention_.Sample(real, network_.socket_bytes(), runnable_.processors(),
                          [&] { return runnable_.Count() + host_->groups_awaiting_turn(); }));
 }
 

@@ -128,7 +128,6 @@ class HostProcess {
   int processor_ = -1;  // as programs see it
   ContentionPolicy contention_;
   RunnableThreads runnable_;
-  uint64_t bytes_sampled_ = 0;  // UdpNetwork::socket_bytes at the last sample
 };
 
 }  // namespace rdmaemu::runtime

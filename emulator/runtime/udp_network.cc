@@ -77,10 +77,10 @@ uint64_t UdpNetwork::queue_drops() const {
   return drops;
 }
 
-uint64_t UdpNetwork::socket_bytes() const {
-  uint64_t bytes = receiver_.received_bytes();
+SocketBytes UdpNetwork::socket_bytes() const {
+  SocketBytes bytes{0, receiver_.received_bytes()};
   for (const std::unique_ptr<Port>& port : ports_) {
-    if (port != nullptr) bytes += port->socket.sent_bytes();
+    if (port != nullptr) bytes.sent += port->socket.sent_bytes();
   }
   return bytes;
 }
