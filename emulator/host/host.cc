@@ -211,14 +211,16 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   bool PollDoorbells(Time now) {
-    is_turn_awaited_ = false;
+    turn_waits_ = waiting_groups_ = 0;
     if (StandsStill()) return false;
     faults_.SetNow(now);
     bool found = false;
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr) continue;
       found |= PollGroup(now, group, *members.doorbells);
-      is_turn_awaited_ |= rdmaemu::IsTurnAwaited(members.doorbells->turn);
+      const uint32_t waits = TurnWaits(members.doorbells->turn);
+      turn_waits_ |= waits;
+      waiting_groups_ += waits != 0 ? 1 : 0;
     }
     DoDeeds(now);
     return found;
@@ -236,12 +238,18 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     for (auto& [group, members] : processes_.groups()) ShowProcessor(members);
   }
 
-  bool IsTurnAwaited() const { return is_turn_awaited_; }
+  void OpenTurnToAll(bool is_open) {
+    if (is_open == is_turn_open_to_all_) return;
+    is_turn_open_to_all_ = is_open;
+    for (auto& [group, members] : processes_.groups()) ShowProcessor(members);
+  }
+
+  uint32_t turn_waits() const { return turn_waits_; }
+  uint32_t waiting_groups() const { return waiting_groups_; }
 
   void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
     for (auto& [group, members] : processes_.groups()) {
-      if (members.doorbells == nullptr || !rdmaemu::IsTurnAwaited(members.doorbells->turn))
-        continue;
+      if (members.doorbells == nullptr || TurnWaits(members.doorbells->turn) == 0) continue;
       if (!verbs_.TakeNewCompletions(group) && only_with_news) continue;
       HostTurn& turn = members.doorbells->turn;
       if (rdmaemu::EndTurn(turn)) wake(turn.ended);
@@ -540,7 +548,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void ShowProcessor(Processes::Group& members) const {
     if (members.doorbells == nullptr) return;
-    std::atomic_ref(members.doorbells->turn.processor).store(processor_, std::memory_order_relaxed);
+    HostTurn& turn = members.doorbells->turn;
+    std::atomic_ref(turn.processor).store(processor_, std::memory_order_relaxed);
+    std::atomic_ref(turn.open_to_all)
+        .store(is_turn_open_to_all_ ? 1 : 0, std::memory_order_relaxed);
   }
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
@@ -610,8 +621,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   std::map<ProcessId, Span> process_pages_;
   bool stop_requested_ = false;
   bool crashed_ = false;
-  bool is_turn_awaited_ = false;
-  uint32_t processor_ = 0;  // HostTurn::processor
+  uint32_t turn_waits_ = 0;  // of all groups, at the last PollDoorbells
+  uint32_t waiting_groups_ = 0;
+  bool is_turn_open_to_all_ = false;  // HostTurn::open_to_all
+  uint32_t processor_ = 0;            // HostTurn::processor
   HostPause pause_;
   EndedPrograms ended_programs_{trace_};
 };
@@ -639,7 +652,10 @@ void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) 
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }
 void Host::ShowProcessor(std::optional<uint32_t> processor) { impl_->ShowProcessor(processor); }
-bool Host::IsTurnAwaited() const { return impl_->IsTurnAwaited(); }
+void Host::OpenTurnToAll(bool is_open) { impl_->OpenTurnToAll(is_open); }
+bool Host::IsTurnAwaited() const { return impl_->turn_waits() != 0; }
+bool Host::IsTurnAwaitedHere() const { return (impl_->turn_waits() & HostTurn::kAwaitedHere) != 0; }
+uint32_t Host::groups_awaiting_turn() const { return impl_->waiting_groups(); }
 void Host::EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
   impl_->EndTurn(only_with_news, wake);
 }

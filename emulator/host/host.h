@@ -153,8 +153,14 @@ class Host {
   // Publishes the processor on which the host runs, so that threads on it may wait for the host's
   // turn to end (abi/host_turn.h). nullopt: unknown.
   void ShowProcessor(std::optional<uint32_t> processor);
+  // Publishes whether threads on other processors may wait for the turn to end, too.
+  void OpenTurnToAll(bool is_open);
   // Returns true when the last PollDoorbells found a thread that waits for the turn to end.
   bool IsTurnAwaited() const;
+  // As IsTurnAwaited, for threads on the host's processor.
+  bool IsTurnAwaitedHere() const;
+  // Returns the number of groups with such a thread.
+  uint32_t groups_awaiting_turn() const;
   // Ends the turn for waiting threads. `wake` must wake all threads that wait on this futex.
   // `only_with_news`: only for groups that have new completions.
   void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake);

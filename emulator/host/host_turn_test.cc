@@ -27,6 +27,13 @@ class HostTurnTest : public ::testing::Test {
     EXPECT_TRUE(!may || turn == page.turn.ended);
     return may;
   }
+  // Announces the wait of a thread on another processor. Returns true if the thread may block.
+  bool AwaitElsewhere(Client& client) {
+    DoorbellPage& page = PageOf(client);
+    uint32_t turn = 0;
+    return IsTurnOpenToAll(page.turn) &&
+           AnnounceTurnWait(page.turn, page.host_asleep, HostTurn::kAwaitedElsewhere, turn);
+  }
   // Ends the turn. Returns the futexes that the host wakes.
   std::vector<uint32_t*> End(bool only_with_news) {
     std::vector<uint32_t*> woken;
@@ -49,6 +56,45 @@ TEST_F(HostTurnTest, AThreadWaitsOnlyOnTheProcessorOfItsHost) {
   EXPECT_TRUE(Await(late)) << "a new program knows the processor, too";
   host.ShowProcessor(std::nullopt);
   EXPECT_FALSE(Await(first));
+}
+
+TEST_F(HostTurnTest, AThreadElsewhereWaitsOnlyWhileTheTurnIsOpenToAll) {
+  host.ShowProcessor(kProcessor);
+  EXPECT_FALSE(AwaitElsewhere(first));
+  host.OpenTurnToAll(true);
+  EXPECT_TRUE(AwaitElsewhere(first));
+  Client late(world, host);
+  EXPECT_TRUE(AwaitElsewhere(late)) << "a new program sees this, too";
+  host.ShowProcessor(kProcessor + 1);
+  EXPECT_TRUE(AwaitElsewhere(second)) << "wherever the host runs";
+  host.OpenTurnToAll(false);
+  EXPECT_FALSE(AwaitElsewhere(first));
+  EXPECT_FALSE(AwaitElsewhere(late));
+  host.OpenTurnToAll(true);
+  host.PrepareSleep(true);
+  EXPECT_FALSE(AwaitElsewhere(first)) << "the host sleeps";
+}
+
+TEST_F(HostTurnTest, TheHostDistinguishesWhereThreadsWait) {
+  host.ShowProcessor(kProcessor);
+  host.OpenTurnToAll(true);
+  (void)host.PollDoorbells(world.now);
+  EXPECT_EQ(host.groups_awaiting_turn(), 0u);
+  ASSERT_TRUE(AwaitElsewhere(first));
+  (void)host.PollDoorbells(world.now);
+  EXPECT_TRUE(host.IsTurnAwaited());
+  EXPECT_FALSE(host.IsTurnAwaitedHere());
+  EXPECT_EQ(host.groups_awaiting_turn(), 1u);
+  ASSERT_TRUE(Await(first));
+  ASSERT_TRUE(AwaitElsewhere(first)) << "does not hide the thread on the host's processor";
+  ASSERT_TRUE(AwaitElsewhere(second));
+  (void)host.PollDoorbells(world.now);
+  EXPECT_TRUE(host.IsTurnAwaitedHere());
+  EXPECT_EQ(host.groups_awaiting_turn(), 2u);
+  EXPECT_EQ(End(false).size(), 2u);
+  (void)host.PollDoorbells(world.now);
+  EXPECT_FALSE(host.IsTurnAwaited());
+  EXPECT_EQ(host.groups_awaiting_turn(), 0u);
 }
 
 TEST_F(HostTurnTest, NoThreadWaitsForASleepingHost) {

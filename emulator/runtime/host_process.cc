@@ -250,13 +250,21 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
     host_->ShowProcessor(processor < 0 ? std::nullopt
                                        : std::optional(static_cast<uint32_t>(processor)));
   }
+  if (contention_.IsSampleDue(real)) OpenTurn(real);
   if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
-  const TurnPolicy::Step step =
-      turns_.Next(found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real);
+  const TurnPolicy::Step step = turns_.Next(
+      found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real, host_->IsTurnAwaitedHere());
   if (step == TurnPolicy::Step::kGoOn) return;
   host_->EndTurn(step == TurnPolicy::Step::kEndWithNews, [](uint32_t& futex) {
     syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   });
+}
+
+// A group whose thread waits would have one more runnable thread if it did not.
+void HostProcess::OpenTurn(Time real) {
+  host_->OpenTurnToAll(
+      contention_.Sample(real, network_.socket_bytes(), runnable_.processors(),
+                         [&] { return runnable_.Count() + host_->groups_awaiting_turn(); }));
 }
 
 bool HostProcess::Scan(Time real) {

@@ -10,10 +10,12 @@
 #include "emulator/host/host.h"
 #include "emulator/runtime/call_server.h"
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/contention_policy.h"
 #include "emulator/runtime/domain_traffic.h"
 #include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/idle_policy.h"
 #include "emulator/runtime/registry.h"
+#include "emulator/runtime/runnable_threads.h"
 #include "emulator/runtime/time_domain.h"
 #include "emulator/runtime/trace_files.h"
 #include "emulator/runtime/turn_policy.h"
@@ -55,6 +57,9 @@ class HostProcess {
   bool Scan(Time real);
   // Shows the programs on which processor the host runs. Lets threads run that wait for it.
   void KeepTurn(bool found_work, Time real);
+  // Lets threads on other processors wait for the turn, too, while they would take processors that
+  // hosts need.
+  void OpenTurn(Time real);
   bool ExpireIfDue(Time now);
   // Handles ready descriptors and waits at most `timeout` for one. Returns true if it handled an
   // event.
@@ -124,6 +129,8 @@ class HostProcess {
   IdlePolicy policy_;
   TurnPolicy turns_;
   int processor_ = -1;  // as programs see it
+  ContentionPolicy contention_;
+  RunnableThreads runnable_;
 };
 
 }  // namespace rdmaemu::runtime

@@ -14,20 +14,23 @@ class TurnPolicy {
   // A host without news for the threads waits this long for news. Most answers of another host or
   // program need less time, and each turn costs two switches between processes.
   static constexpr Duration kAwaitNews = std::chrono::microseconds(5);
-  // The longest turn of a host that always has work.
+  // The longest turn of a host that always has work, and of one that only threads on other
+  // processors wait for. Such a thread takes no time from the host, and each wake-up of the thread
+  // may take time from another host.
   static constexpr Duration kLongest = std::chrono::microseconds(200);
 
   enum class Step { kGoOn, kEndWithNews, kEndAll };
 
   // Returns what to do after a scan, while a thread waits. kEndWithNews: end the turn for groups
-  // that have new completions.
-  Step Next(bool found_work, bool awaits_copies, Time now) {
+  // that have new completions. `is_here`: a thread on the host's processor waits
+  // (HostTurn::kAwaitedHere).
+  Step Next(bool found_work, bool awaits_copies, Time now, bool is_here = true) {
     if (!is_awaited_) began_ = now;
     is_awaited_ = true;
     if (found_work) idle_since_ = now;
-    const bool is_late =
-        found_work ? now - began_ >= kLongest : awaits_copies || now - idle_since_ >= kAwaitNews;
-    if (is_late) {
+    const bool may_go_on =
+        found_work || !is_here ? now - began_ < kLongest : now - idle_since_ < kAwaitNews;
+    if (!may_go_on || (!found_work && awaits_copies)) {
       is_awaited_ = false;
       return Step::kEndAll;
     }

@@ -30,6 +30,18 @@ TEST(TurnPolicy, AThreadThatMakesCopiesRunsAtOnce) {
   EXPECT_EQ(policy.Next(false, true, At(10)), Step::kEndAll);
 }
 
+TEST(TurnPolicy, AThreadOnAnotherProcessorWaitsForNewsUntilTheLimit) {
+  TurnPolicy policy;
+  EXPECT_EQ(policy.Next(true, false, At(10), /*is_here=*/false), Step::kGoOn);
+  EXPECT_EQ(policy.Next(false, false, At(100), false), Step::kEndWithNews);
+  EXPECT_EQ(policy.Next(true, false, At(150), false), Step::kGoOn);
+  EXPECT_EQ(policy.Next(false, false, At(209), false), Step::kEndWithNews);
+  EXPECT_EQ(policy.Next(false, false, At(210), false), Step::kEndAll);
+  EXPECT_EQ(policy.Next(true, false, At(300), false), Step::kGoOn) << "the next wait begins";
+  EXPECT_EQ(policy.Next(true, false, At(500), false), Step::kEndAll);
+  EXPECT_EQ(policy.Next(false, true, At(501), false), Step::kEndAll) << "the thread makes a copy";
+}
+
 TEST(TurnPolicy, WorkBeforeTheWaitCountsForTheIdleTime) {
   TurnPolicy policy;
   policy.NotAwaited(true, At(100));

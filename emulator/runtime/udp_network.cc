@@ -77,6 +77,14 @@ uint64_t UdpNetwork::queue_drops() const {
   return drops;
 }
 
+SocketBytes UdpNetwork::socket_bytes() const {
+  SocketBytes bytes{0, receiver_.received_bytes()};
+  for (const std::unique_ptr<Port>& port : ports_) {
+    if (port != nullptr) bytes.sent += port->socket.sent_bytes();
+  }
+  return bytes;
+}
+
 UdpPort* UdpNetwork::PortOf(const NetAddress& address) const {
   for (const std::unique_ptr<Port>& port : ports_) {
     if (port != nullptr && port->socket.address() == address) return &port->socket;

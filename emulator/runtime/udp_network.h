@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulator/host/host.h"
+#include "emulator/runtime/contention_policy.h"
 #include "emulator/runtime/group_port.h"
 #include "emulator/runtime/peer_rings.h"
 #include "emulator/runtime/queue_credit.h"
@@ -37,6 +38,8 @@ class UdpNetwork final : public Network {
   void SendPacketsSingly() { sends_bursts_ = false; }
   // The number of datagrams that the kernel dropped before this host could receive them.
   uint64_t queue_drops() const;
+  // Returns how many bytes the open ports have sent and received by their sockets.
+  SocketBytes socket_bytes() const;
 
   // Adds a port. Datagrams that one Host::Work sends must leave the process before the loop sleeps,
   // so the loop calls Flush.

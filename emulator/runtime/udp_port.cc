@@ -159,14 +159,15 @@ size_t UdpPort::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
                             std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms) {
   waiting_.resize(committed_);
   if (flow.destination.IsIpv4() != address_.IsIpv4()) return 0;
-  size_t offset = waiting_.empty() ? 0 : waiting_.back().offset + waiting_.back().bytes;
+  size_t offset =
+      waiting_.empty() ? kBytesBeforeFirst : waiting_.back().offset + waiting_.back().bytes;
   for (size_t i = 0; i < bytes.size(); i++) {
     if (bytes[i] == 0 || bytes[i] > kMaxDatagramBytes) return i;
     if (waiting_.size() == kMaxBatch || kSendBufferBytes - offset < bytes[i]) {
       if (i > 0) return i;
       if (!blocked_) Flush();
       if (!waiting_.empty()) return 0;
-      offset = 0;
+      offset = kBytesBeforeFirst;
     }
     waiting_.push_back({offset, bytes[i], flow.destination, flow.destination_port, traffic_class});
     rooms[i] = std::span(buffer_.get() + offset, bytes[i]);
@@ -263,6 +264,7 @@ void UdpPort::Flush() {
         const Message& message = messages[static_cast<size_t>(i)];
         if (peers_ != nullptr) peers_->Sent(waiting_[sent_].destination, message.charge);
         sent_ += message.datagrams;
+        sent_bytes_ += message.vector.iov_len;
       }
     } else if (errno == EAGAIN || errno == ENOBUFS) {
       blocked_ = true;

@@ -52,6 +52,42 @@ std::vector<std::string> Receive(UdpPort& port) {
   return received;
 }
 
+TEST(UdpPort, PayloadsOfWholePacketsAreAligned) {
+  Result<UdpPort> port = UdpPort::Open(kFirstPortAddress, 0);
+  ASSERT_TRUE(port);
+  constexpr size_t kBth = 12, kReth = 16, kIcrc = 4;
+  for (int burst = 0; burst < 2; burst++) {
+    size_t headers = kBth + kReth;
+    for (int i = 0; i < 100; i++, headers = kBth) {
+      const std::span<std::byte> room =
+          port->Allocate(FromFirstToSecond(), 0, headers + 1024 + kIcrc);
+      ASSERT_FALSE(room.empty());
+      const auto payload = reinterpret_cast<uintptr_t>(room.data()) + headers;
+      EXPECT_EQ(payload % UdpPort::kPayloadAlignment, 0u) << i;
+      port->Commit();
+    }
+    port->Flush();
+  }
+}
+
+TEST(UdpPort, BothEndsCountTheBytesOfDatagrams) {
+  Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
+                  second = UdpPort::Open(kSecondPortAddress, 0);
+  ASSERT_TRUE(first && second);
+  ASSERT_TRUE(Send(*first, std::string(1000, 'a')) && Send(*first, std::string(1000, 'b')) &&
+              Send(*first, std::string(10, 'c')));
+  EXPECT_EQ(first->sent_bytes(), 0u) << "pending datagrams";
+  first->Flush();
+  EXPECT_EQ(first->sent_bytes(), 2010u);
+  UdpReceiver receiver;
+  pollfd readable{second->fd(), POLLIN, 0};
+  for (int i = 0; i < 3 && receiver.received_bytes() < 2010; i++) {
+    ASSERT_EQ(poll(&readable, 1, 5000), 1);
+    receiver.Receive(second->fd(), second->address(), [](const auto&, const auto&) {});
+  }
+  EXPECT_EQ(receiver.received_bytes(), 2010u);
+}
+
 TEST(UdpPort, DatagramsKeepTheirBoundariesAndOrderInWhateverBurstsTheyTravel) {
   Result<UdpPort> first = UdpPort::Open(kFirstPortAddress, 0),
                   second = UdpPort::Open(kSecondPortAddress, 0);

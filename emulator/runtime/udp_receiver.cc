@@ -77,6 +77,7 @@ bool UdpReceiver::Receive(int fd, const NetAddress& destination, const Handler& 
       std::memcpy(&value, CMSG_DATA(control), sizeof value);
       if (value > 0) segment = static_cast<size_t>(value);
     }
+    received_bytes_ += total;
     charge_ += QueueCharge(total, segment == 0 ? 1 : (total + segment - 1) / segment);
     wire::UdpFlow from{};
     from.source = AddressFrom(slot.source, from.source_port);

@@ -28,11 +28,14 @@ class UdpReceiver {
   bool Receive(int fd, const NetAddress& destination, const Handler& handler);
   // The total QueueCharge of the last batch.
   uint64_t charge() const { return charge_; }
+  // Returns how many bytes were received.
+  uint64_t received_bytes() const { return received_bytes_; }
 
  private:
   struct Buffers;
   std::unique_ptr<Buffers> buffers_;
   uint64_t charge_ = 0;
+  uint64_t received_bytes_ = 0;
 };
 
 }  // namespace rdmaemu::runtime

@@ -54,6 +54,11 @@ void JobsDone();
 // (emulator/abi/host_turn.h), and otherwise only yields.
 void YieldToHost();
 
+// Returns true while a thread on any processor may wait for the end of the host's turn. Then call
+// AwaitHostAnywhere instead of YieldToHost, if the thread has nothing else to do.
+bool MayAwaitHostAnywhere();
+void AwaitHostAnywhere();
+
 // Lets a host inside this process do work. Returns false if the host is another process.
 bool DriveEmbedded();
 bool IsEmbedded();

@@ -549,6 +549,37 @@ void JobsDone() {
 // the kernel. A shorter one would make the kernel program the processor's timer for each wait.
 constexpr long kLongestTurnNanoseconds = 20'000'000;
 
+// The limit of a wait on another processor than the host's. A thread that polls must not lose more
+// time than the scheduler may take from it, because runnable threads are more than processors. The
+// limit is longer than a timer tick, as above.
+constexpr long kLongestFarTurnNanoseconds = 5'000'000;
+
+void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
+  const int before = errno;
+  const timespec limit{0, limit_nanoseconds};
+  MachineSyscall()(SYS_futex, &page.ended, FUTEX_WAIT, turn, &limit, nullptr, 0);
+  errno = before;
+}
+
+bool MayAwaitHostAnywhere() {
+  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
+  return page != nullptr && IsTurnOpenToAll(page->turn) && !IsEmbedded();
+}
+
+void AwaitHostAnywhere() {
+  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
+  const int processor = sched_getcpu();
+  if (processor >= 0 && IsTurnHere(page->turn, static_cast<uint32_t>(processor))) {
+    return YieldToHost();
+  }
+  uint32_t turn = 0;
+  if (!AnnounceTurnWait(page->turn, page->host_asleep, HostTurn::kAwaitedElsewhere, turn)) {
+    sched_yield();
+    return;
+  }
+  AwaitTurnEnd(page->turn, turn, kLongestFarTurnNanoseconds);
+}
+
 void YieldToHost() {
   DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
   const int processor = page == nullptr ? -1 : sched_getcpu();
@@ -558,10 +589,7 @@ void YieldToHost() {
     sched_yield();
     return;
   }
-  const int before = errno;
-  const timespec limit{0, kLongestTurnNanoseconds};
-  MachineSyscall()(SYS_futex, &page->turn.ended, FUTEX_WAIT, turn, &limit, nullptr, 0);
-  errno = before;
+  AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
 }
 
 bool IsEmbedded() { return Embedded() != nullptr; }

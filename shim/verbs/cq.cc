@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "shim/client/machine_clock.h"
 #include "shim/verbs/copy_jobs.h"
 #include "shim/verbs/objects.h"
+#include "shim/verbs/only_polls.h"
 #include "shim/verbs/payloads.h"
 
 namespace rdmaemu::shim {
@@ -32,6 +34,23 @@ int Adopt(CompletionQueue& cq, const CqOut& reply) {
   return 0;
 }
 
+int64_t Nanoseconds() {
+  timespec now;
+  client::MachineClock()(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A thread that does other work between its polls must not wait.
+void YieldOrAwaitHost() {
+  static thread_local OnlyPolls polls __attribute__((tls_model("initial-exec")));
+  if (polls.Check(Nanoseconds())) {
+    client::AwaitHostAnywhere();
+  } else {
+    client::YieldToHost();
+  }
+  polls.Yielded(Nanoseconds());
+}
+
 }  // namespace
 
 void AfterEmptyPoll() {
@@ -39,6 +58,7 @@ void AfterEmptyPoll() {
   static thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
   if (++empty_polls < kEmptyPollsBeforeYield) return;
   empty_polls = 0;
+  if (client::MayAwaitHostAnywhere()) return YieldOrAwaitHost();
   client::YieldToHost();
 }
 

@@ -36,6 +36,8 @@ void JobsDone() { sim::Process::Current().WakeHost(); }
 bool DriveEmbedded() { return true; }
 bool IsEmbedded() { return false; }
 void YieldToHost() {}
+bool MayAwaitHostAnywhere() { return false; }
+void AwaitHostAnywhere() {}
 
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }

@@ -1,0 +1,79 @@
+#include "emulator/runtime/contention_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace rdmaemu::runtime {
+namespace {
+
+class ContentionPolicyTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kProcessors = 2;
+  static constexpr uint64_t kLongWork = ContentionPolicy::kLongWork;
+
+  static constexpr Time At(int64_t microseconds) {
+    return Time(std::chrono::microseconds(microseconds));
+  }
+  // `sent` and `received` are the bytes since the last sample.
+  bool Sample(int64_t microseconds, uint64_t sent, uint32_t runnable, uint64_t received = 0) {
+    bytes.sent += sent;
+    bytes.received += received;
+    return policy.Sample(At(microseconds), bytes, kProcessors, [&] {
+      counted++;
+      return runnable;
+    });
+  }
+  ContentionPolicy policy;
+  SocketBytes bytes{};
+  int counted = 0;
+
+  void SetUp() override { Sample(1'000'000, 0, 0); }
+};
+
+TEST_F(ContentionPolicyTest, ASampleIsDueAfterTheInterval) {
+  EXPECT_FALSE(policy.IsSampleDue(At(1'000'999)));
+  EXPECT_TRUE(policy.IsSampleDue(At(1'001'000)));
+}
+
+TEST_F(ContentionPolicyTest, ThreadsWaitWhenMoreAreRunnableThanThereAreProcessors) {
+  EXPECT_FALSE(Sample(1'001'000, kLongWork, kProcessors));
+  EXPECT_TRUE(Sample(1'002'000, kLongWork, kProcessors + 1));
+}
+
+TEST_F(ContentionPolicyTest, ThreadsWaitOnlyForLongWork) {
+  EXPECT_FALSE(Sample(1'001'000, kLongWork - 1, kProcessors + 1));
+  EXPECT_EQ(counted, 0) << "without long work nothing is counted";
+  EXPECT_TRUE(Sample(1'002'000, kLongWork, kProcessors + 1));
+  EXPECT_FALSE(Sample(1'003'000, 0, kProcessors + 1));
+  EXPECT_EQ(counted, 1);
+}
+
+TEST_F(ContentionPolicyTest, LongWorkHasOneDirection) {
+  constexpr uint64_t kAnswers = kLongWork / ContentionPolicy::kOneDirection;
+  EXPECT_TRUE(Sample(1'001'000, kLongWork, kProcessors + 1, kAnswers));
+  EXPECT_FALSE(Sample(1'002'000, kLongWork, kProcessors + 1, kAnswers + 1));
+  EXPECT_TRUE(Sample(1'003'000, kAnswers, kProcessors + 1, kLongWork));
+  EXPECT_FALSE(Sample(1'004'000, kAnswers + 1, kProcessors + 1, kLongWork));
+  EXPECT_FALSE(Sample(1'005'000, kLongWork, kProcessors + 1, kLongWork));
+}
+
+TEST_F(ContentionPolicyTest, BytesOfAClosedPortDoNotCount) {
+  EXPECT_TRUE(Sample(1'001'000, kLongWork, kProcessors + 1));
+  bytes = {};
+  EXPECT_FALSE(Sample(1'002'000, 0, kProcessors + 1));
+  EXPECT_TRUE(Sample(1'003'000, kLongWork, kProcessors + 1));
+}
+
+TEST_F(ContentionPolicyTest, ALongerIntervalNeedsMoreBytes) {
+  EXPECT_FALSE(Sample(1'003'000, 3 * kLongWork - 1, kProcessors + 1));
+  EXPECT_TRUE(Sample(1'006'500, 3 * kLongWork, kProcessors + 1));
+}
+
+TEST_F(ContentionPolicyTest, ProcessorsStayScarceForAWhile) {
+  EXPECT_TRUE(Sample(1'001'000, kLongWork, kProcessors + 1));
+  EXPECT_TRUE(Sample(1'002'000, kLongWork, kProcessors));
+  EXPECT_TRUE(Sample(1'011'000, 9 * kLongWork, kProcessors));
+  EXPECT_FALSE(Sample(1'012'000, kLongWork, kProcessors));
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime
