@@ -4,6 +4,9 @@
 // the bytes twice. Only the host decides what happens after a failed copy. The host offers the copy
 // again, or makes the copy itself. The host does the same when no thread takes the offer.
 //
+// A copy to another host ends with a mark. The other host then sees the copy at once, and this host
+// learns of it later.
+//
 // A program that reports a false result damages only its own data. The host uses no index that the
 // program wrote.
 #pragma once

@@ -133,8 +133,6 @@ class RingWriter {
   bool is_retired() const { return is_retired_; }
   // Returns true if the reader has released all datagrams.
   bool empty() const { return released() == written_; }
-  // Returns the position up to which the bytes may be reused.
-  uint64_t reusable() const;
   // Returns the position up to which the reader has released the bytes.
   uint64_t released() const { return memory_->released.load(std::memory_order_acquire); }
   // Returns the datagrams that the reader has not released, but not unfilled forms. The spans are
@@ -144,6 +142,8 @@ class RingWriter {
  private:
   std::optional<std::span<std::byte>> Allocate(const wire::UdpFlow& flow, uint8_t traffic_class,
                                                WireForm form, size_t bytes);
+  // Returns the position up to which the bytes may be reused.
+  uint64_t reusable() const;
 
   UniqueFd fd_;
   RingMapping memory_;

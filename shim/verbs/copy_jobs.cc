@@ -70,8 +70,10 @@ void CopyBatch::Run() {
     jobs_[i]->Set(moved >= static_cast<ssize_t>(ends_[i]) ? CopyJob::kDone : failed);
   }
   std::atomic_ref(page_->busy).store(0, std::memory_order_release);
-  // The other host sees the marks, and its answer wakes up this program's host.
-  if (jobs_[0]->mark_address == 0) client::JobsDone();
+  // The other host sees the marks, and its answer wakes up this program's host. A failed copy has
+  // no mark.
+  const bool are_all_marked = jobs_[0]->mark_address != 0 && moved == static_cast<ssize_t>(bytes_);
+  if (!are_all_marked) client::JobsDone();
 }
 
 bool DoCopyJobs() {
