@@ -53,6 +53,18 @@ inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer) {
 inline constexpr uint32_t ArmedKind(uint32_t word) { return word & kCqArmedMask; }
 inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 2; }
 
+// The program arms the queue. Follows rxe_req_notify_cq: a queue that is armed for any completion
+// stays armed for any. The program looks at the ring once more after this call.
+inline void ArmCq(CqControl& control, uint32_t kind, uint32_t consumer) {
+  std::atomic_ref armed(control.armed);
+  uint32_t now = armed.load();
+  while (ArmedKind(now) < kind && !armed.compare_exchange_weak(now, ArmedWord(kind, consumer))) {
+  }
+  // Its last look at the ring must not precede the store to `armed`. A read-modify-write acts as
+  // the fence, and TSan understands it.
+  armed.fetch_or(0, std::memory_order_seq_cst);
+}
+
 // The control block before a send queue's ring. The host writes it, the program reads it.
 struct alignas(64) QpControl {
   uint32_t state;  // current ibv_qp_state; ibv_post_send refuses RESET, INIT and RTR

@@ -153,16 +153,9 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   cq.ring.SetConsumer(to);
 }
 
-// Follows rxe_req_notify_cq: a queue that is armed for any completion stays armed for any.
 int RequestNotify(ibv_cq* base, int solicited_only) {
-  const uint32_t wanted = solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny;
-  const uint32_t word = ArmedWord(wanted, Of(base)->ring.Consumer());
-  std::atomic_ref armed(Of(base)->control->armed);
-  uint32_t now = armed.load();
-  while (ArmedKind(now) < wanted && !armed.compare_exchange_weak(now, word)) {
-  }
-  // The program polls once more after this call. That poll must not precede the store to `armed`.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ArmCq(*Of(base)->control, solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny,
+        Of(base)->ring.Consumer());
   return 0;
 }
 
