@@ -29,8 +29,9 @@ struct alignas(64) CopyJob {
   uint32_t pid;     // of the other process, as the program sees it
   uint32_t pull;    // 1: from the other process, 0: to it
   uint32_t own_count, other_count;
-  // Where the program writes `mark`, in the other process, in the same system call after all other
-  // bytes. 0: nowhere. Whoever sees the mark sees the copied bytes.
+  // The address in the other process to which the program writes `mark`. The same system call has
+  // copied all other bytes before, so a reader that finds the mark also finds these bytes. 0: there
+  // is no mark.
   uint64_t mark_address;
   CopyRange own[kMaxRanges], other[kMaxRanges];
   uint8_t mark;

@@ -159,7 +159,7 @@ class Host {
   bool IsTurnAwaited() const;
   // As IsTurnAwaited, for threads on the host's processor.
   bool IsTurnAwaitedHere() const;
-  // Returns the number of groups with such a thread.
+  // Returns the number of groups with a thread that waits for the turn to end.
   uint32_t groups_awaiting_turn() const;
   // Ends the turn for waiting threads. `wake` must wake all threads that wait on this futex.
   // `only_with_news`: only for groups that have new completions.

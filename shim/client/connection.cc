@@ -3,15 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <atomic>
 
@@ -26,8 +23,8 @@
 #include "shim/client/file_id.h"
 #include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
-#include "shim/client/machine_clock.h"
 #include "shim/client/messages.h"
+#include "shim/client/own_doorbells.h"
 #include "shim/client/page_calls.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/segments.h"
@@ -533,63 +530,18 @@ bool IsWatched(CallOp op, uint32_t handle) {
          (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
 }
 
+DoorbellPage* OwnDoorbells() { return g_connection.doorbells[0].load(std::memory_order_relaxed); }
+
 // Hosts inside this process make their copies themselves and offer no jobs.
 JobPage* Jobs() {
-  DoorbellPage* page = g_connection.doorbells[0].load(std::memory_order_relaxed);
+  DoorbellPage* const page = OwnDoorbells();
   return page == nullptr ? nullptr : &page->jobs;
 }
 
 // A sleeping host stores `host_asleep` before it reads the states of the jobs.
 void JobsDone() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (MustWakeHost(*g_connection.doorbells[0].load(std::memory_order_relaxed))) WakeHost();
-}
-
-// A host that does not end its turn was stopped or killed. The limit is longer than a timer tick of
-// the kernel. A shorter one would make the kernel program the processor's timer for each wait.
-constexpr long kLongestTurnNanoseconds = 20'000'000;
-
-// The limit of a wait on another processor than the host's. A thread that polls must not lose more
-// time than the scheduler may take from it, because runnable threads are more than processors. The
-// limit is longer than a timer tick, as above.
-constexpr long kLongestFarTurnNanoseconds = 5'000'000;
-
-void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
-  const int before = errno;
-  const timespec limit{0, limit_nanoseconds};
-  MachineSyscall()(SYS_futex, &page.ended, FUTEX_WAIT, turn, &limit, nullptr, 0);
-  errno = before;
-}
-
-bool MayAwaitHostAnywhere() {
-  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
-  return page != nullptr && IsTurnOpenToAll(page->turn) && !IsEmbedded();
-}
-
-void AwaitHostAnywhere() {
-  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
-  const int processor = sched_getcpu();
-  if (processor >= 0 && IsTurnHere(page->turn, static_cast<uint32_t>(processor))) {
-    return YieldToHost();
-  }
-  uint32_t turn = 0;
-  if (!AnnounceTurnWait(page->turn, page->host_asleep, HostTurn::kAwaitedElsewhere, turn)) {
-    sched_yield();
-    return;
-  }
-  AwaitTurnEnd(page->turn, turn, kLongestFarTurnNanoseconds);
-}
-
-void YieldToHost() {
-  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
-  const int processor = page == nullptr ? -1 : sched_getcpu();
-  uint32_t turn = 0;
-  if (processor < 0 || IsEmbedded() ||
-      !MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
-    sched_yield();
-    return;
-  }
-  AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
+  if (MustWakeHost(*OwnDoorbells())) WakeHost();
 }
 
 bool IsEmbedded() { return Embedded() != nullptr; }

@@ -26,7 +26,7 @@ PLANTED_PAIR = os.path.join(HERE, "planted_pair")
 # For runs that end by themselves: planted.c waits for a second several times.
 PATIENT = ["--limit", "30s"]
 LIMIT_S = 250  # of one sweep, on a busy machine
-RPING_ATTEMPTS = 3
+RPING_ATTEMPTS = 3  # of a sweep whose run without faults ends with rping's race
 
 # mistake: (the cases that may show it, a case that does, its verdict). The first pattern keeps a
 # sweep short: faults at other places are those of `none`.
