@@ -33,6 +33,7 @@
 #include "emulator/host/reception.h"
 #include "emulator/host/sequence.h"
 #include "emulator/host/status.h"
+#include "emulator/host/turns.h"
 #include "emulator/host/verbs_calls.h"
 #include "emulator/transport/engine.h"
 #include "emulator/verbs/verbs.h"
@@ -211,16 +212,14 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   bool PollDoorbells(Time now) {
-    turn_waits_ = waiting_groups_ = 0;
+    turns_.BeginCount();
     if (StandsStill()) return false;
     faults_.SetNow(now);
     bool found = false;
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr) continue;
       found |= PollGroup(now, group, *members.doorbells);
-      const uint32_t waits = TurnWaits(members.doorbells->turn);
-      turn_waits_ |= waits;
-      waiting_groups_ += waits != 0 ? 1 : 0;
+      turns_.Count(members);
     }
     DoDeeds(now);
     return found;
@@ -233,28 +232,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
 
-  void ShowProcessor(std::optional<uint32_t> processor) {
-    processor_ = processor ? *processor + 1 : 0;
-    for (auto& [group, members] : processes_.groups()) ShowProcessor(members);
-  }
-
-  void OpenTurnToAll(bool is_open) {
-    if (is_open == is_turn_open_to_all_) return;
-    is_turn_open_to_all_ = is_open;
-    for (auto& [group, members] : processes_.groups()) ShowProcessor(members);
-  }
-
-  uint32_t turn_waits() const { return turn_waits_; }
-  uint32_t waiting_groups() const { return waiting_groups_; }
-
-  void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
-    for (auto& [group, members] : processes_.groups()) {
-      if (members.doorbells == nullptr || TurnWaits(members.doorbells->turn) == 0) continue;
-      if (!verbs_.TakeNewCompletions(group) && only_with_news) continue;
-      HostTurn& turn = members.doorbells->turn;
-      if (rdmaemu::EndTurn(turn)) wake(turn.ended);
-    }
-  }
+  HostTurns& turns() { return turns_; }
 
   bool Take(Time now) {
     if (StandsStill()) return false;
@@ -467,7 +445,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     verbs_.ProcessJoined(*group, process);
     Processes::Group& members = processes_.groups().at(*group);
     members.doorbells = &verbs_.Doorbells(*group);
-    ShowProcessor(members);
+    turns_.Show(members);
     ShowWatchedCalls();
 
     ConnectedProcess& joined = *processes_.Find(process);
@@ -546,14 +524,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     }
   }
 
-  void ShowProcessor(Processes::Group& members) const {
-    if (members.doorbells == nullptr) return;
-    HostTurn& turn = members.doorbells->turn;
-    std::atomic_ref(turn.processor).store(processor_, std::memory_order_relaxed);
-    std::atomic_ref(turn.open_to_all)
-        .store(is_turn_open_to_all_ ? 1 : 0, std::memory_order_relaxed);
-  }
-
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
     bool found = false;
     // A program may set any bit at any time. The number of its queues limits the cost.
@@ -621,10 +591,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   std::map<ProcessId, Span> process_pages_;
   bool stop_requested_ = false;
   bool crashed_ = false;
-  uint32_t turn_waits_ = 0;  // of all groups, at the last PollDoorbells
-  uint32_t waiting_groups_ = 0;
-  bool is_turn_open_to_all_ = false;  // HostTurn::open_to_all
-  uint32_t processor_ = 0;            // HostTurn::processor
+  HostTurns turns_{processes_, verbs_};
   HostPause pause_;
   EndedPrograms ended_programs_{trace_};
 };
@@ -651,13 +618,17 @@ void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) 
 }
 bool Host::PollDoorbells(Time now) { return impl_->PollDoorbells(now); }
 void Host::PrepareSleep(bool asleep) { impl_->PrepareSleep(asleep); }
-void Host::ShowProcessor(std::optional<uint32_t> processor) { impl_->ShowProcessor(processor); }
-void Host::OpenTurnToAll(bool is_open) { impl_->OpenTurnToAll(is_open); }
-bool Host::IsTurnAwaited() const { return impl_->turn_waits() != 0; }
-bool Host::IsTurnAwaitedHere() const { return (impl_->turn_waits() & HostTurn::kAwaitedHere) != 0; }
-uint32_t Host::groups_awaiting_turn() const { return impl_->waiting_groups(); }
+void Host::ShowProcessor(std::optional<uint32_t> processor) {
+  impl_->turns().ShowProcessor(processor);
+}
+void Host::OpenTurnToAll(bool is_open) { impl_->turns().OpenToAll(is_open); }
+bool Host::IsTurnAwaited() const { return impl_->turns().waits() != 0; }
+bool Host::IsTurnAwaitedHere() const {
+  return (impl_->turns().waits() & HostTurn::kAwaitedHere) != 0;
+}
+uint32_t Host::groups_awaiting_turn() const { return impl_->turns().waiting_groups(); }
 void Host::EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
-  impl_->EndTurn(only_with_news, wake);
+  impl_->turns().End(only_with_news, wake);
 }
 bool Host::Take(Time now) { return impl_->Take(now); }
 bool Host::Deliver(Time now) { return impl_->Deliver(now); }
