@@ -17,6 +17,7 @@
 #include "emulator/abi/copy_jobs.h"
 #include "emulator/abi/host_turn.h"
 #include "emulator/abi/prefetch.h"
+#include "emulator/abi/program_place.h"
 #include "emulator/base/uapi.h"
 
 namespace rdmaemu {
@@ -101,6 +102,7 @@ struct DoorbellPage {
   // when a program posts.
   uint32_t no_payload_shortcuts;
   HostTurn turn;
+  ProgramPlace place;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
   JobPage jobs;

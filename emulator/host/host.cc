@@ -626,6 +626,9 @@ bool Host::IsTurnAwaited() const { return impl_->turns().waits() != 0; }
 bool Host::IsTurnAwaitedHere() const {
   return (impl_->turns().waits() & HostTurn::kAwaitedHere) != 0;
 }
+std::vector<GroupWaits> Host::WaitsOfGroups() const {
+  return impl_->turns().WaitsOfGroups(kMaxGroupWaits);
+}
 uint32_t Host::groups_awaiting_turn() const { return impl_->turns().waiting_groups(); }
 void Host::EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
   impl_->turns().End(only_with_news, wake);

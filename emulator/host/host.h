@@ -24,6 +24,7 @@
 #include "emulator/base/unfilled_form.h"
 #include "emulator/fault/rule.h"
 #include "emulator/host/calls/reply.h"
+#include "emulator/host/group_waits.h"
 #include "emulator/trace/trace.h"
 #include "emulator/verbs/device.h"
 #include "emulator/wire/icrc.h"
@@ -161,6 +162,9 @@ class Host {
   bool IsTurnAwaitedHere() const;
   // Returns the number of groups with a thread that waits for the turn to end.
   uint32_t groups_awaiting_turn() const;
+  // Returns how the threads of each group have waited, of the oldest kMaxGroupWaits groups.
+  static constexpr size_t kMaxGroupWaits = 64;
+  std::vector<GroupWaits> WaitsOfGroups() const;
   // Ends the turn for waiting threads. `wake` must wake all threads that wait on this futex.
   // `only_with_news`: only for groups that have new completions.
   void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "emulator/host/testing/world.h"
 
 namespace rdmaemu {
@@ -142,6 +144,27 @@ TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithNewCompletions) {
   ASSERT_TRUE(Await(second));
   EXPECT_TRUE(End(true).empty()) << "nothing new";
   EXPECT_EQ(End(false).size(), 2u);
+}
+
+TEST_F(HostTurnTest, TheHostSeesHowThreadsHaveWaited) {
+  ProgramPlace& place = PageOf(second).place;
+  NoteWait(place, place.calls, kProcessor);
+  NoteWait(place, place.vain_polls, kProcessor);
+  NoteWait(place, place.vain_polls, kProcessor + 1);
+  const std::vector<GroupWaits> waits = host.WaitsOfGroups();
+  ASSERT_EQ(waits.size(), 2u);
+  EXPECT_EQ(waits[0].processor, 0u) << "this group has not waited";
+  EXPECT_EQ(waits[1].processor, kProcessor + 2);
+  EXPECT_EQ(waits[1].calls, 1u);
+  EXPECT_EQ(waits[1].vain_polls, 2u);
+}
+
+TEST_F(HostTurnTest, TheHostLooksAtALimitedNumberOfGroups) {
+  std::deque<Client> more;
+  while (more.size() + 2 < Host::kMaxGroupWaits) more.emplace_back(world, host);
+  EXPECT_EQ(host.WaitsOfGroups().size(), Host::kMaxGroupWaits);
+  more.emplace_back(world, host);
+  EXPECT_EQ(host.WaitsOfGroups().size(), Host::kMaxGroupWaits);
 }
 
 }  // namespace

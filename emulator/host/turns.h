@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "emulator/abi/host_turn.h"
+#include "emulator/host/group_waits.h"
 #include "emulator/host/processes.h"
 #include "emulator/verbs/verbs.h"
 
@@ -52,6 +54,18 @@ class HostTurns {
       HostTurn& turn = members.doorbells->turn;
       if (EndTurn(turn)) wake(turn.ended);
     }
+  }
+  std::vector<GroupWaits> WaitsOfGroups(size_t most) const {
+    std::vector<GroupWaits> waits;
+    for (const auto& [group, members] : processes_.groups()) {
+      if (waits.size() == most) break;
+      if (members.doorbells == nullptr) continue;
+      ProgramPlace& place = members.doorbells->place;
+      waits.push_back({group, std::atomic_ref(place.processor).load(std::memory_order_relaxed),
+                       std::atomic_ref(place.calls).load(std::memory_order_relaxed),
+                       std::atomic_ref(place.vain_polls).load(std::memory_order_relaxed)});
+    }
+    return waits;
   }
 
  private:

@@ -250,6 +250,7 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
     host_->ShowProcessor(processor < 0 ? std::nullopt
                                        : std::optional(static_cast<uint32_t>(processor)));
   }
+  if (placement_.IsSampleDue(real)) KeepPlace(real);
   if (contention_.IsSampleDue(real)) OpenTurn(real);
   if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
   const TurnPolicy::Step step = turns_.Next(
@@ -258,6 +259,17 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
   host_->EndTurn(step == TurnPolicy::Step::kEndWithNews, [](uint32_t& futex) {
     syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   });
+}
+
+void HostProcess::KeepPlace(Time real) {
+  const SocketBytes sockets = network_.socket_bytes();
+  const uint64_t peer_bytes = sockets.sent + sockets.received + network_.ring_bytes();
+  uint32_t processor = placement_.Sample(real, host_->WaitsOfGroups(), peer_bytes);
+  if (own_processor_.allowed() != PlacementPolicy::kProcessors ||
+      (processor != 0 && runnable_.Count() > PlacementPolicy::kMostRunnable)) {
+    processor = 0;
+  }
+  own_processor_.Stay(processor);
 }
 
 // A group whose thread waits would have one more runnable thread if it did not.

@@ -14,6 +14,8 @@
 #include "emulator/runtime/domain_traffic.h"
 #include "emulator/runtime/epoll_tag.h"
 #include "emulator/runtime/idle_policy.h"
+#include "emulator/runtime/own_processor.h"
+#include "emulator/runtime/placement_policy.h"
 #include "emulator/runtime/registry.h"
 #include "emulator/runtime/runnable_threads.h"
 #include "emulator/runtime/time_domain.h"
@@ -60,6 +62,8 @@ class HostProcess {
   // Lets threads on other processors wait for the turn, too, while they would take processors that
   // hosts need.
   void OpenTurn(Time real);
+  // Chooses the processor on which the host runs.
+  void KeepPlace(Time real);
   bool ExpireIfDue(Time now);
   // Handles ready descriptors and waits at most `timeout` for one. Returns true if it handled an
   // event.
@@ -131,6 +135,8 @@ class HostProcess {
   int processor_ = -1;  // as programs see it
   ContentionPolicy contention_;
   RunnableThreads runnable_;
+  PlacementPolicy placement_;
+  OwnProcessor own_processor_;
 };
 
 }  // namespace rdmaemu::runtime

@@ -406,6 +406,7 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
     payloads.push_back(bytes);
   }
   hand_over();
+  received_bytes_ += total_bytes;
   ring.reader.Release();
   receiving_--;
   ring.in_use = false;

@@ -179,6 +179,8 @@ class OwnRings {
   // call, which a handler makes, the ring of that handler is left out. Returns true if there were
   // datagrams.
   bool Receive(const Handler& handler);
+  // Returns how many bytes Receive has delivered.
+  uint64_t received_bytes() const { return received_bytes_; }
   // Returns true during a handler of Receive.
   bool is_receiving() const { return receiving_ > 0; }
 
@@ -212,6 +214,7 @@ class OwnRings {
   };
   std::array<Buffers, 2> buffers_;
   int receiving_ = 0;
+  uint64_t received_bytes_ = 0;
 };
 
 }  // namespace rdmaemu::runtime

@@ -286,6 +286,7 @@ size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_cla
   while (PeerRing* const ring = peer_rings_->Find(flow.destination)) {
     const size_t count = ring->AllocateRun(flow, traffic_class, form, bytes, rooms, may_overflow);
     if (count > 0) allocated_ring_ = ring;
+    for (const size_t each : bytes.first(count)) sent_by_rings_ += each;
     if (count > 0 || may_overflow || ring->is_deaf() || !may_wait) return count;
     AwaitPeer();
     FlushRings();  // may remove the ring

@@ -40,6 +40,10 @@ class UdpNetwork final : public Network {
   uint64_t queue_drops() const;
   // Returns how many bytes the open ports have sent and received by their sockets.
   SocketBytes socket_bytes() const;
+  // Returns how many bytes the host has sent and received by rings.
+  uint64_t ring_bytes() const {
+    return sent_by_rings_ + (own_rings_ == nullptr ? 0 : own_rings_->received_bytes());
+  }
 
   // Adds a port. Datagrams that one Host::Work sends must leave the process before the loop sleeps,
   // so the loop calls Flush.
@@ -168,6 +172,7 @@ class UdpNetwork final : public Network {
   std::deque<Staged> staged_;
   size_t staged_bytes_ = 0;
   uint64_t drops_of_closed_ = 0;
+  uint64_t sent_by_rings_ = 0;  // bytes
   bool reports_refusals_ = false;
 };
 

@@ -53,6 +53,8 @@ void JobsDone();
 // Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
 // (emulator/abi/host_turn.h), and otherwise only yields.
 void YieldToHost();
+// Shows the host where this thread waits for a reply (abi/program_place.h).
+void NoteCall();
 
 // Returns true while a thread on any processor may wait for the end of the host's turn. Then call
 // AwaitHostAnywhere instead of YieldToHost, if the thread has nothing else to do.

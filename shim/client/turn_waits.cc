@@ -41,6 +41,8 @@ void AwaitHostAnywhere() {
   if (processor >= 0 && IsTurnHere(page->turn, static_cast<uint32_t>(processor))) {
     return YieldToHost();
   }
+  if (processor >= 0)
+    NoteWait(page->place, page->place.vain_polls, static_cast<uint32_t>(processor));
   uint32_t turn = 0;
   if (!AnnounceTurnWait(page->turn, page->host_asleep, HostTurn::kAwaitedElsewhere, turn)) {
     sched_yield();
@@ -53,12 +55,21 @@ void YieldToHost() {
   DoorbellPage* const page = OwnDoorbells();
   const int processor = page == nullptr ? -1 : sched_getcpu();
   uint32_t turn = 0;
+  if (processor >= 0)
+    NoteWait(page->place, page->place.vain_polls, static_cast<uint32_t>(processor));
   if (processor < 0 || IsEmbedded() ||
       !MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
     sched_yield();
     return;
   }
   AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
+}
+
+void NoteCall() {
+  DoorbellPage* const page = OwnDoorbells();
+  const int processor = page == nullptr ? -1 : sched_getcpu();
+  if (processor < 0) return;
+  NoteWait(page->place, page->place.calls, static_cast<uint32_t>(processor));
 }
 
 }  // namespace rdmaemu::client

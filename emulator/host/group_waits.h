@@ -1,0 +1,18 @@
+// How the threads of programs have waited for their host.
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/base/ids.h"
+
+namespace rdmaemu {
+
+// The waits of one group (abi/program_place.h). The group's processes write the numbers, which may
+// be anything.
+struct GroupWaits {
+  GroupId group;
+  uint32_t processor;  // counted from 1; 0: unknown
+  uint32_t calls, vain_polls;
+};
+
+}  // namespace rdmaemu

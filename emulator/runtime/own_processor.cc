@@ -1,0 +1,34 @@
+#include "emulator/runtime/own_processor.h"
+
+namespace rdmaemu::runtime {
+
+std::optional<cpu_set_t> OwnProcessor::Allowed() {
+  cpu_set_t now;
+  // Fails on machines with more processors than a cpu_set_t has room for.
+  if (sched_getaffinity(0, sizeof now, &now) != 0) return std::nullopt;
+  if (kept_ && CPU_EQUAL(&now, &kept_->now)) return kept_->before;
+  kept_.reset();
+  return now;
+}
+
+uint32_t OwnProcessor::allowed() {
+  const std::optional<cpu_set_t> set = Allowed();
+  return set ? static_cast<uint32_t>(CPU_COUNT(&*set)) : 0;
+}
+
+void OwnProcessor::Stay(uint32_t processor) {
+  if (processor == (kept_ ? kept_->processor : 0)) return;
+  const std::optional<cpu_set_t> allowed = Allowed();
+  if (!allowed) return;
+  if (processor == 0) {
+    if (kept_) sched_setaffinity(0, sizeof kept_->before, &kept_->before);
+    kept_.reset();
+    return;
+  }
+  if (processor > CPU_SETSIZE || !CPU_ISSET(processor - 1, &*allowed)) return;
+  Kept kept{processor, *allowed, {}};
+  CPU_SET(processor - 1, &kept.now);
+  if (sched_setaffinity(0, sizeof kept.now, &kept.now) == 0) kept_ = kept;
+}
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,85 @@
+// Decides on which processor a host runs, on a machine of two processors. There, a host and two
+// programs, or two hosts and a program each, share the processors, and the kernel does not know who
+// waits for whom. In the best place a host is up to twice as fast as in the worst one
+// (docs/performance.md). With more processors the kernel finds a free one for each thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "emulator/base/time.h"
+#include "emulator/host/group_waits.h"
+
+namespace rdmaemu::runtime {
+
+class PlacementPolicy {
+ public:
+  // The number of processors of the machines concerned.
+  static constexpr uint32_t kProcessors = 2;
+  // With more runnable threads on the machine, only the kernel knows where time is left.
+  static constexpr uint32_t kMostRunnable = 2 * kProcessors;
+  static constexpr Duration kInterval = std::chrono::milliseconds(10);  // between samples
+  // A group that waits less often in an interval does not matter.
+  static constexpr uint32_t kActive = 100;
+  // A host that exchanges fewer bytes with other hosts in an interval works for its programs only.
+  static constexpr uint64_t kWorksForPeers = 1024;
+  // A host that exchanges this many bytes in an interval makes copies, and should be wherever time
+  // is left.
+  static constexpr uint64_t kStream = uint64_t{4} << 20;
+
+  bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
+
+  // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
+  // should decide. `peer_bytes` is what the host has exchanged with other hosts in all. Call this
+  // when a sample is due.
+  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint64_t peer_bytes) {
+    const bool has_slept = now - sampled_at_ >= 2 * kInterval;
+    sampled_at_ = now;
+    const uint64_t bytes = peer_bytes - std::exchange(peer_bytes_, peer_bytes);
+    const Active active = TakeActive(groups);
+    if (has_slept || bytes >= kStream) return 0;
+    // A program on another processor gets a reply without a switch. The group that calls least
+    // loses least on the host's processor.
+    if (active.least_calls > 0) return active.least_caller;
+    // Of several programs that poll, one must share its processor with the host in any place. With
+    // one program, the other processor is for the peer's host and program.
+    return active.pollers == 1 && bytes >= kWorksForPeers ? active.poller : 0;
+  }
+
+ private:
+  struct Active {
+    uint32_t least_calls = 0;   // of a group, since the last sample
+    uint32_t least_caller = 0;  // its processor
+    uint32_t pollers = 0;       // groups that poll
+    uint32_t poller = 0;        // the processor of one of them
+  };
+
+  Active TakeActive(std::span<const GroupWaits> groups) {
+    Active active;
+    std::unordered_map<GroupId, GroupWaits> seen;
+    for (const GroupWaits& now : groups) {
+      seen.emplace(now.group, now);
+      const auto before = seen_.find(now.group);
+      if (before == seen_.end()) continue;
+      const uint32_t calls = now.calls - before->second.calls;
+      if (calls >= kActive && (active.least_calls == 0 || calls < active.least_calls)) {
+        active.least_calls = calls;
+        active.least_caller = now.processor;
+      }
+      if (now.vain_polls - before->second.vain_polls < kActive) continue;
+      active.pollers++;
+      active.poller = now.processor;
+    }
+    seen_ = std::move(seen);
+    return active;
+  }
+
+  Time sampled_at_{};
+  uint64_t peer_bytes_ = 0;
+  std::unordered_map<GroupId, GroupWaits> seen_;  // at the last sample
+};
+
+}  // namespace rdmaemu::runtime

@@ -1,0 +1,121 @@
+#include "emulator/runtime/placement_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr uint32_t kMany = PlacementPolicy::kActive;
+constexpr uint32_t kFew = kMany - 1;
+
+class PlacementPolicyTest : public ::testing::Test {
+ protected:
+  // Lets groups wait, and returns what the policy decides after one interval.
+  uint32_t Decide(uint64_t new_bytes = 0, Duration elapsed = PlacementPolicy::kInterval) {
+    now_ += elapsed;
+    bytes_ += new_bytes;
+    return policy_.Sample(now_, groups_, bytes_);
+  }
+  void Add(uint32_t group, uint32_t processor) {
+    groups_.push_back({GroupId{group}, processor, 0, 0});
+  }
+  void Call(size_t index, uint32_t count) { groups_[index].calls += count; }
+  void Poll(size_t index, uint32_t count) { groups_[index].vain_polls += count; }
+
+  PlacementPolicy policy_;
+  std::vector<GroupWaits> groups_;
+  uint64_t bytes_ = 0;
+  Time now_{std::chrono::seconds(1)};
+};
+
+TEST_F(PlacementPolicyTest, ASampleIsDueAfterAnInterval) {
+  Decide();
+  EXPECT_FALSE(policy_.IsSampleDue(now_ + PlacementPolicy::kInterval - Duration(1)));
+  EXPECT_TRUE(policy_.IsSampleDue(now_ + PlacementPolicy::kInterval));
+}
+
+TEST_F(PlacementPolicyTest, TheHostGoesToTheGroupThatCallsLeast) {
+  Add(1, 1);
+  Add(2, 2);
+  Decide();
+  Call(0, 3 * kMany);
+  Call(1, 2 * kMany);
+  EXPECT_EQ(Decide(), 2u);
+  Call(0, 2 * kMany);
+  Call(1, 3 * kMany);
+  EXPECT_EQ(Decide(), 1u);
+}
+
+TEST_F(PlacementPolicyTest, AGroupThatHardlyCallsDoesNotCount) {
+  Add(1, 1);
+  Add(2, 2);
+  Decide();
+  Call(0, kMany);
+  Call(1, kFew);
+  EXPECT_EQ(Decide(), 1u);
+  Call(0, kFew);
+  EXPECT_EQ(Decide(), 0u);
+}
+
+TEST_F(PlacementPolicyTest, ANewGroupCountsFromItsSecondSample) {
+  Add(1, 2);
+  Call(0, kMany);
+  EXPECT_EQ(Decide(), 0u);
+  Call(0, kMany);
+  EXPECT_EQ(Decide(), 2u);
+}
+
+TEST_F(PlacementPolicyTest, AHostWithPeersGoesToItsProgramThatPolls) {
+  Add(1, 2);
+  Decide();
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 2u);
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers - 1), 0u) << "no peer";
+  Poll(0, kFew);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u) << "hardly polls";
+}
+
+TEST_F(PlacementPolicyTest, TheKernelDecidesForSeveralProgramsThatPoll) {
+  Add(1, 1);
+  Add(2, 2);
+  Decide();
+  Poll(0, kMany);
+  Poll(1, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u);
+}
+
+TEST_F(PlacementPolicyTest, TheKernelDecidesDuringAStream) {
+  Add(1, 2);
+  Decide();
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kStream - 1), 2u);
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kStream), 0u);
+  Call(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kStream), 0u);
+}
+
+// Counts of a longer time than an interval say nothing about the present.
+TEST_F(PlacementPolicyTest, TheKernelDecidesAfterTheHostHasSlept) {
+  Add(1, 2);
+  Decide();
+  Call(0, kMany);
+  EXPECT_EQ(Decide(0, 2 * PlacementPolicy::kInterval), 0u);
+  Call(0, kMany);
+  EXPECT_EQ(Decide(0, 2 * PlacementPolicy::kInterval - Duration(1)), 2u);
+}
+
+// The counts are a program's, so they may wrap, go back, or name any processor.
+TEST_F(PlacementPolicyTest, CountsWrap) {
+  Add(1, 2);
+  groups_[0].calls = UINT32_MAX;
+  Decide();
+  Call(0, kMany);
+  EXPECT_EQ(Decide(), 2u);
+}
+
+}  // namespace
+}  // namespace rdmaemu::runtime
