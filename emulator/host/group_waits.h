@@ -1,4 +1,4 @@
-// How the threads of programs have waited for their host.
+// How the threads of programs have waited and worked for their host.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace rdmaemu {
 struct GroupWaits {
   GroupId group;
   uint32_t processor;  // counted from 1; 0: unknown
-  uint32_t calls, vain_polls;
+  uint32_t calls, vain_polls, copies;
 };
 
 }  // namespace rdmaemu

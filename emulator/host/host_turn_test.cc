@@ -148,15 +148,17 @@ TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithNewCompletions) {
 
 TEST_F(HostTurnTest, TheHostSeesHowThreadsHaveWaited) {
   ProgramPlace& place = PageOf(second).place;
-  NoteWait(place, place.calls, kProcessor);
-  NoteWait(place, place.vain_polls, kProcessor);
-  NoteWait(place, place.vain_polls, kProcessor + 1);
+  NotePlace(place, &ProgramPlace::calls, kProcessor);
+  NotePlace(place, &ProgramPlace::vain_polls, kProcessor);
+  for (int i = 0; i < 3; i++) NotePlace(place, &ProgramPlace::copies, kProcessor);
+  NotePlace(place, &ProgramPlace::vain_polls, kProcessor + 1);
   const std::vector<GroupWaits> waits = host.WaitsOfGroups();
   ASSERT_EQ(waits.size(), 2u);
   EXPECT_EQ(waits[0].processor, 0u) << "this group has not waited";
   EXPECT_EQ(waits[1].processor, kProcessor + 2);
   EXPECT_EQ(waits[1].calls, 1u);
   EXPECT_EQ(waits[1].vain_polls, 2u);
+  EXPECT_EQ(waits[1].copies, 3u);
 }
 
 TEST_F(HostTurnTest, TheHostLooksAtALimitedNumberOfGroups) {

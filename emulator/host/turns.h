@@ -61,9 +61,11 @@ class HostTurns {
       if (waits.size() == most) break;
       if (members.doorbells == nullptr) continue;
       ProgramPlace& place = members.doorbells->place;
-      waits.push_back({group, std::atomic_ref(place.processor).load(std::memory_order_relaxed),
-                       std::atomic_ref(place.calls).load(std::memory_order_relaxed),
-                       std::atomic_ref(place.vain_polls).load(std::memory_order_relaxed)});
+      const auto read = [](uint32_t& word) {
+        return std::atomic_ref(word).load(std::memory_order_relaxed);
+      };
+      waits.push_back({group, read(place.processor), read(place.calls), read(place.vain_polls),
+                       read(place.copies)});
     }
     return waits;
   }

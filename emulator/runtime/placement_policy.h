@@ -24,6 +24,8 @@ class PlacementPolicy {
   static constexpr Duration kInterval = std::chrono::milliseconds(10);  // between samples
   // A group that waits less often in an interval does not matter.
   static constexpr uint32_t kActive = 100;
+  // A group that takes copies from the host less often in an interval hardly copies.
+  static constexpr uint32_t kCopies = 20;
   // A host that exchanges fewer bytes with other hosts in an interval works for its programs only.
   static constexpr uint64_t kWorksForPeers = 1024;
   // A host that exchanges this many bytes in an interval makes copies, and should be wherever time
@@ -33,17 +35,20 @@ class PlacementPolicy {
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
 
   // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
-  // should decide. `peer_bytes` is what the host has exchanged with other hosts in all. Call this
-  // when a sample is due.
-  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint64_t peer_bytes) {
+  // should decide. `own` is the host's processor, and `peer_bytes` is what the host has exchanged
+  // with other hosts in all. Call this when a sample is due.
+  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t peer_bytes) {
     const bool has_slept = now - sampled_at_ >= 2 * kInterval;
     sampled_at_ = now;
     const uint64_t bytes = peer_bytes - std::exchange(peer_bytes_, peer_bytes);
-    const Active active = TakeActive(groups);
+    const Active active = TakeActive(groups, own);
     if (has_slept || bytes >= kStream) return 0;
     // A program on another processor gets a reply without a switch. The group that calls least
     // loses least on the host's processor.
     if (active.least_calls > 0) return active.least_caller;
+    // A host makes the copies itself that a program does not take in time. So it leaves the
+    // processor of a program that copies to a program that only polls.
+    if (active.copies_here) return active.pollers > 0 ? active.poller : 0;
     // Of several programs that poll, one must share its processor with the host in any place. With
     // one program, the other processor is for the peer's host and program.
     return active.pollers == 1 && bytes >= kWorksForPeers ? active.poller : 0;
@@ -53,11 +58,12 @@ class PlacementPolicy {
   struct Active {
     uint32_t least_calls = 0;   // of a group, since the last sample
     uint32_t least_caller = 0;  // its processor
-    uint32_t pollers = 0;       // groups that poll
+    uint32_t pollers = 0;       // groups that poll and hardly copy
     uint32_t poller = 0;        // the processor of one of them
+    bool copies_here = false;   // a group copies on the host's processor
   };
 
-  Active TakeActive(std::span<const GroupWaits> groups) {
+  Active TakeActive(std::span<const GroupWaits> groups, uint32_t own) {
     Active active;
     std::unordered_map<GroupId, GroupWaits> seen;
     for (const GroupWaits& now : groups) {
@@ -69,9 +75,12 @@ class PlacementPolicy {
         active.least_calls = calls;
         active.least_caller = now.processor;
       }
-      if (now.vain_polls - before->second.vain_polls < kActive) continue;
-      active.pollers++;
-      active.poller = now.processor;
+      if (now.copies - before->second.copies >= kCopies) {
+        active.copies_here |= now.processor == own;
+      } else if (now.vain_polls - before->second.vain_polls >= kActive) {
+        active.pollers++;
+        active.poller = now.processor;
+      }
     }
     seen_ = std::move(seen);
     return active;

@@ -16,15 +16,18 @@ class PlacementPolicyTest : public ::testing::Test {
   uint32_t Decide(uint64_t new_bytes = 0, Duration elapsed = PlacementPolicy::kInterval) {
     now_ += elapsed;
     bytes_ += new_bytes;
-    return policy_.Sample(now_, groups_, bytes_);
+    return policy_.Sample(now_, groups_, own_, bytes_);
   }
   void Add(uint32_t group, uint32_t processor) {
-    groups_.push_back({GroupId{group}, processor, 0, 0});
+    groups_.push_back({GroupId{group}, processor, 0, 0, 0});
   }
   void Call(size_t index, uint32_t count) { groups_[index].calls += count; }
   void Poll(size_t index, uint32_t count) { groups_[index].vain_polls += count; }
 
+  void Copy(size_t index, uint32_t count) { groups_[index].copies += count; }
+
   PlacementPolicy policy_;
+  uint32_t own_ = 1;
   std::vector<GroupWaits> groups_;
   uint64_t bytes_ = 0;
   Time now_{std::chrono::seconds(1)};
@@ -85,6 +88,28 @@ TEST_F(PlacementPolicyTest, TheKernelDecidesForSeveralProgramsThatPoll) {
   Poll(0, kMany);
   Poll(1, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u);
+}
+
+TEST_F(PlacementPolicyTest, TheHostLeavesAProgramThatCopies) {
+  Add(1, 1);
+  Add(2, 2);
+  Decide();
+  Copy(0, PlacementPolicy::kCopies);
+  Poll(0, kMany);
+  Poll(1, kMany);
+  EXPECT_EQ(Decide(), 2u);
+  Copy(0, PlacementPolicy::kCopies - 1);
+  Poll(0, kMany);
+  Poll(1, kMany);
+  EXPECT_EQ(Decide(), 0u) << "hardly copies";
+  own_ = 2;
+  Copy(0, PlacementPolicy::kCopies);
+  Poll(1, kMany);
+  EXPECT_EQ(Decide(), 0u) << "has left already";
+  own_ = 1;
+  Copy(0, PlacementPolicy::kCopies);
+  Poll(1, kFew);
+  EXPECT_EQ(Decide(), 0u) << "no program that only polls";
 }
 
 TEST_F(PlacementPolicyTest, TheKernelDecidesDuringAStream) {

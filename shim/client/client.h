@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "emulator/abi/calls.h"
+#include "emulator/abi/program_place.h"
 #include "shim/client/client_abi.h"
 
 namespace rdmaemu::client {
@@ -53,8 +54,8 @@ void JobsDone();
 // Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
 // (emulator/abi/host_turn.h), and otherwise only yields.
 void YieldToHost();
-// Shows the host where this thread waits for a reply (abi/program_place.h).
-void NoteCall();
+// Counts for the host what this thread does.
+void Count(uint32_t ProgramPlace::*count);
 
 // Returns true while a thread on any processor may wait for the end of the host's turn. Then call
 // AwaitHostAnywhere instead of YieldToHost, if the thread has nothing else to do.

@@ -452,7 +452,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
     if (site != 0 && !AsksAgain(header, in)) RecordCall(site, c.process, header.op);
     CallPage* const page = c.page.load();
     if (page != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
-      NoteCall();
+      Count(&ProgramPlace::calls);
       error = ExchangeByPage(*page, header, in, out, {WakeHost, HasEnded, c.gone});
     } else {
       error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)

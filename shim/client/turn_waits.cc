@@ -42,7 +42,7 @@ void AwaitHostAnywhere() {
     return YieldToHost();
   }
   if (processor >= 0)
-    NoteWait(page->place, page->place.vain_polls, static_cast<uint32_t>(processor));
+    NotePlace(page->place, &ProgramPlace::vain_polls, static_cast<uint32_t>(processor));
   uint32_t turn = 0;
   if (!AnnounceTurnWait(page->turn, page->host_asleep, HostTurn::kAwaitedElsewhere, turn)) {
     sched_yield();
@@ -56,7 +56,7 @@ void YieldToHost() {
   const int processor = page == nullptr ? -1 : sched_getcpu();
   uint32_t turn = 0;
   if (processor >= 0)
-    NoteWait(page->place, page->place.vain_polls, static_cast<uint32_t>(processor));
+    NotePlace(page->place, &ProgramPlace::vain_polls, static_cast<uint32_t>(processor));
   if (processor < 0 || IsEmbedded() ||
       !MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
     sched_yield();
@@ -65,11 +65,10 @@ void YieldToHost() {
   AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
 }
 
-void NoteCall() {
+void Count(uint32_t ProgramPlace::*count) {
   DoorbellPage* const page = OwnDoorbells();
   const int processor = page == nullptr ? -1 : sched_getcpu();
-  if (processor < 0) return;
-  NoteWait(page->place, page->place.calls, static_cast<uint32_t>(processor));
+  if (processor >= 0) NotePlace(page->place, count, static_cast<uint32_t>(processor));
 }
 
 }  // namespace rdmaemu::client

@@ -80,6 +80,7 @@ bool DoCopyJobs() {
   CopyBatch batch;
   if (!batch.Take()) return false;
   batch.Run();
+  client::Count(&ProgramPlace::copies);
   return true;
 }
 
