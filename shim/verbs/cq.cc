@@ -3,18 +3,11 @@
 
 #include <string.h>
 
-#include "shim/client/machine_clock.h"
-#include "shim/verbs/copy_jobs.h"
 #include "shim/verbs/objects.h"
-#include "shim/verbs/only_polls.h"
 #include "shim/verbs/payloads.h"
 
 namespace rdmaemu::shim {
 namespace {
-
-// A spinning program yields early. Otherwise its host could not run if there are few cores. 100
-// empty polls before a yield already starve the host.
-constexpr unsigned kEmptyPollsBeforeYield = 4;
 
 static_assert(sizeof(ib_uverbs_wc) == sizeof(ibv_wc) &&
               offsetof(ib_uverbs_wc, wc_flags) == offsetof(ibv_wc, wc_flags) &&
@@ -34,33 +27,7 @@ int Adopt(CompletionQueue& cq, const CqOut& reply) {
   return 0;
 }
 
-int64_t Nanoseconds() {
-  timespec now;
-  client::MachineClock()(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// A thread that does other work between its polls must not wait.
-void YieldOrAwaitHost() {
-  static thread_local OnlyPolls polls __attribute__((tls_model("initial-exec")));
-  if (polls.Check(Nanoseconds())) {
-    client::AwaitHostAnywhere();
-  } else {
-    client::YieldToHost();
-  }
-  polls.Yielded(Nanoseconds());
-}
-
 }  // namespace
-
-void AfterEmptyPoll() {
-  if (DoCopyJobs() || client::DriveEmbedded()) return;
-  static thread_local unsigned empty_polls __attribute__((tls_model("initial-exec"))) = 0;
-  if (++empty_polls < kEmptyPollsBeforeYield) return;
-  empty_polls = 0;
-  if (client::MayAwaitHostAnywhere()) return YieldOrAwaitHost();
-  client::YieldToHost();
-}
 
 CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
                                        ibv_comp_channel* channel, uint32_t vector) {

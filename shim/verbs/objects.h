@@ -209,7 +209,7 @@ int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 // failure.
 CompletionQueue* CreateCompletionQueue(ibv_context* context, uint32_t entries, void* cq_context,
                                        ibv_comp_channel* channel, uint32_t vector);
-// Called after a poll that found no completion. Makes copies for the host, or yields.
+// Called after a poll that found no completion. Makes copies for the host, or lets the host run.
 void AfterEmptyPoll();
 // Sets the reader functions of ibv_cq_ex that wc_flags requests.
 void SetReaders(CompletionQueue& cq, uint64_t wc_flags);

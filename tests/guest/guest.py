@@ -228,6 +228,11 @@ def a_thread_that_is_cancelled_in_the_library_leaves_no_lock():
             r"^cancelled 1$", r"^resolved 1$", r"^destroy cancelled 1$")
 
 
+def a_thread_takes_the_lock_under_which_another_one_polls():
+    with Emulator() as emulator:
+        run(emulator, [build("locked_polls")]).expect(r"^took the lock 10 times$")
+
+
 def sandbox(error, calls):
     """Returns the beginning of a command. The kernel refuses these calls to the rest of the
     command."""
@@ -402,6 +407,7 @@ def main():
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
             librdmacm_stays_while_it_looks_a_name_up,
             a_thread_that_is_cancelled_in_the_library_leaves_no_lock,
+            a_thread_takes_the_lock_under_which_another_one_polls,
             an_embedded_host_serves_libraries_that_python_loads,
             threads_are_clean_by_themselves, threads_are_clean_under_thread_sanitizer,
             threads_are_clean_under_address_sanitizer, threads_are_clean_under_valgrind,
