@@ -12,9 +12,9 @@ namespace rdmaemu {
 struct alignas(64) ProgramPlace {
   // The processor of the thread that has last counted, counted from 1. 0: unknown.
   uint32_t processor;
-  // How often threads waited for a call's reply, yielded because a poll found nothing, and made
-  // copies for the host (copy_jobs.h).
-  uint32_t calls, vain_polls, copies;
+  // How often threads waited for a call's reply and for an event of RDMA CM, yielded because a poll
+  // found nothing, and made copies for the host (copy_jobs.h).
+  uint32_t calls, event_waits, vain_polls, copies;
 };
 
 // Call this in a thread on `processor`. `count` is one of the page's counts.

@@ -12,7 +12,7 @@ namespace rdmaemu {
 struct GroupWaits {
   GroupId group;
   uint32_t processor;  // counted from 1; 0: unknown
-  uint32_t calls, vain_polls, copies;
+  uint32_t calls, event_waits, vain_polls, copies;
 };
 
 }  // namespace rdmaemu

@@ -24,6 +24,9 @@ class PlacementPolicy {
   static constexpr Duration kInterval = std::chrono::milliseconds(10);  // between samples
   // A group that waits less often in an interval does not matter.
   static constexpr uint32_t kActive = 100;
+  // Programs that wait for an event less than once in this number of calls have work all the time.
+  // On a processor of one of them, the host would take time from it.
+  static constexpr uint64_t kCallsOfBusy = 16;
   // A group that takes copies from the host less often in an interval hardly copies.
   static constexpr uint32_t kCopies = 20;
   // A host that exchanges fewer bytes with other hosts in an interval works for its programs only.
@@ -45,7 +48,10 @@ class PlacementPolicy {
     if (has_slept || bytes >= kStream) return 0;
     // A program on another processor gets a reply without a switch. The group that calls least
     // loses least on the host's processor.
-    if (active.least_calls > 0) return active.least_caller;
+    if (active.least_calls > 0) {
+      const bool are_busy = active.event_waits < active.calls / kCallsOfBusy;
+      return are_busy && bytes < kWorksForPeers ? 0 : active.least_caller;
+    }
     // A host makes the copies itself that a program does not take in time. So it leaves the
     // processor of a program that copies to a program that only polls.
     if (active.copies_here) return active.pollers > 0 ? active.poller : 0;
@@ -58,9 +64,10 @@ class PlacementPolicy {
   struct Active {
     uint32_t least_calls = 0;   // of a group, since the last sample
     uint32_t least_caller = 0;  // its processor
-    uint32_t pollers = 0;       // groups that poll and hardly copy
-    uint32_t poller = 0;        // the processor of one of them
-    bool copies_here = false;   // a group copies on the host's processor
+    uint64_t calls = 0, event_waits = 0;
+    uint32_t pollers = 0;      // groups that poll and hardly copy
+    uint32_t poller = 0;       // the processor of one of them
+    bool copies_here = false;  // a group copies on the host's processor
   };
 
   Active TakeActive(std::span<const GroupWaits> groups, uint32_t own) {
@@ -71,6 +78,8 @@ class PlacementPolicy {
       const auto before = seen_.find(now.group);
       if (before == seen_.end()) continue;
       const uint32_t calls = now.calls - before->second.calls;
+      active.calls += calls;
+      active.event_waits += now.event_waits - before->second.event_waits;
       if (calls >= kActive && (active.least_calls == 0 || calls < active.least_calls)) {
         active.least_calls = calls;
         active.least_caller = now.processor;

@@ -19,9 +19,13 @@ class PlacementPolicyTest : public ::testing::Test {
     return policy_.Sample(now_, groups_, own_, bytes_);
   }
   void Add(uint32_t group, uint32_t processor) {
-    groups_.push_back({GroupId{group}, processor, 0, 0, 0});
+    groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
   }
-  void Call(size_t index, uint32_t count) { groups_[index].calls += count; }
+  // Makes calls, and waits for events as often as a program that has to wait.
+  void Call(size_t index, uint32_t count) {
+    groups_[index].calls += count;
+    groups_[index].event_waits += count / PlacementPolicy::kCallsOfBusy + 1;
+  }
   void Poll(size_t index, uint32_t count) { groups_[index].vain_polls += count; }
 
   void Copy(size_t index, uint32_t count) { groups_[index].copies += count; }
@@ -60,6 +64,25 @@ TEST_F(PlacementPolicyTest, AGroupThatHardlyCallsDoesNotCount) {
   EXPECT_EQ(Decide(), 1u);
   Call(0, kFew);
   EXPECT_EQ(Decide(), 0u);
+}
+
+// One program's waits count for all, because a program with an event loop does not show its own.
+TEST_F(PlacementPolicyTest, TheKernelDecidesForProgramsThatHardlyWaitForEvents) {
+  Add(1, 1);
+  Add(2, 2);
+  Decide();
+  const uint32_t waits = 4 * kMany / PlacementPolicy::kCallsOfBusy;
+  const auto call = [&](uint32_t event_waits) {
+    groups_[0].calls += 3 * kMany;
+    groups_[0].event_waits += event_waits;
+    groups_[1].calls += kMany;
+  };
+  call(waits);
+  EXPECT_EQ(Decide(), 2u);
+  call(waits - 1);
+  EXPECT_EQ(Decide(), 0u);
+  call(0);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 2u) << "the other processor is the peer's";
 }
 
 TEST_F(PlacementPolicyTest, ANewGroupCountsFromItsSecondSample) {

@@ -150,6 +150,7 @@ void rdmaemu_client_yield_while_empty(int counter_fd) {
   if (Embedded() != nullptr || SysIsReadable(counter_fd) || !IsCounter(counter_fd)) return;
   const int flags = static_cast<int>(syscall(SYS_fcntl, counter_fd, F_GETFL));
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
+  Count(&rdmaemu::ProgramPlace::event_waits);
   for (int yields = 0; yields < kYieldsBeforeBlocking; yields++) {
     sched_yield();
     if (SysIsReadable(counter_fd)) return;
