@@ -108,14 +108,6 @@ struct DoorbellPage {
   JobPage jobs;
 };
 
-// The page that one process shares with its host, in addition to its group's page.
-struct alignas(64) ProcessPage {
-  // The number of fork(2) calls of the program. The program increments it before each fork. From
-  // this number the host computes which objects a forked child inherited, because a fork sends no
-  // message to the host.
-  uint32_t forks;
-};
-
 // Returns true when the host sleeps and the caller must write the doorbell eventfd. Call it after
 // adding work for the host.
 inline bool MustWakeHost(DoorbellPage& page) {

@@ -71,11 +71,28 @@ bool Channels::Move(uint32_t handle, PendingEvent event) {
   channel.events.emplace_hint(channel.events.end(), place, std::move(event));
   if (channel.hidden_from != Channel::kNothingHidden) return true;
   if (is_over) {
-    counters_.Add(channel.counter, 1);
+    Count(channel, 1);
   } else {
     Hide(channel, place);
   }
   return true;
+}
+
+void Channels::Uncount(Channel& channel, uint32_t events) {
+  const uint32_t waiting = std::min(events, channel.uncounted);
+  channel.uncounted -= waiting;
+  if (events > waiting) counters_.Remove(channel.counter, events - waiting);
+}
+
+void Channels::ShowChanged() {
+  for (const uint32_t handle : std::exchange(changed_, {})) {
+    const auto it = channels_.find(handle);
+    if (it == channels_.end()) continue;
+    Channel& channel = it->second;
+    if (offers_ != nullptr && Front(channel) != nullptr) offers_->Offer(handle);
+    const uint32_t uncounted = std::exchange(channel.uncounted, 0);
+    if (uncounted > 0) counters_.Add(channel.counter, uncounted);
+  }
 }
 
 void Channels::Hide(Channel& channel, uint64_t from) {
@@ -93,7 +110,7 @@ void Channels::Show(Channel& channel) {
   auto it = channel.events.lower_bound(channel.hidden_from);
   for (; it != channel.events.end() && it->second.wait.over(); ++it) shown++;
   Hide(channel, it == channel.events.end() ? Channel::kNothingHidden : it->first);
-  if (shown > 0) counters_.Add(channel.counter, shown);
+  if (shown > 0) Count(channel, shown);
 }
 
 void Channels::LetGo(const std::optional<std::string_view>& barrier) {
@@ -148,11 +165,13 @@ void Channels::PopFront(Channel& channel) {
   const auto oldest = channel.events.begin();
   channel.by_id.erase({oldest->second.id, oldest->first});
   channel.events.erase(oldest);
+  changed_.insert(channel.handle);
 }
 
 void Channels::Clear(uint32_t handle) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return;
+  Withdraw(handle);
   for (const auto& event : it->second.events) Untime(it->second, event);
   it->second.events.clear();
   it->second.by_id.clear();

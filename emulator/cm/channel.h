@@ -29,6 +29,7 @@ struct Channel {
   std::map<uint64_t, PendingEvent> events;        // in the order of arrival
   std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
   uint64_t last_place = 0;
+  uint32_t uncounted = 0;  // visible events that `counter` does not count yet
   // Place of the first held event. That event and all later ones are hidden from the program.
   uint64_t hidden_from = kNothingHidden;
 
@@ -69,6 +70,7 @@ class Channels {
     std::vector<PendingEvent> taken;
     const auto found = channels_.find(handle);
     if (found == channels_.end()) return taken;
+    Withdraw(handle);
     Channel& channel = found->second;
     uint32_t seen = 0;
     for (auto it = channel.by_id.lower_bound({id, 0});
@@ -84,8 +86,9 @@ class Channels {
       channel.events.erase(event);
       it = channel.by_id.erase(it);
     }
-    if (seen > 0) counters_.Remove(channel.counter, seen);
+    Uncount(channel, seen);
     Show(channel);
+    changed_.insert(handle);
     return taken;
   }
   std::vector<PendingEvent> Take(uint32_t handle, uint32_t id) {
@@ -99,6 +102,15 @@ class Channels {
   void LetGo(const std::optional<std::string_view>& barrier);
   bool HoldsEvents() const;
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
+
+  void SetOffers(EventOffers* offers) { offers_ = offers; }
+  // Withdraws an offered event of the channel.
+  void Withdraw(uint32_t channel) {
+    if (offers_ != nullptr) offers_->Withdraw(channel);
+  }
+  // Offers the first events of the channels that have changed, then counts their new events. A
+  // program therefore finds the offer when its counter is readable.
+  void ShowChanged();
 
   // Makes the events visible whose delay has ended.
   void Expire(Time now);
@@ -118,6 +130,12 @@ class Channels {
   // Makes the events up to the first held one visible.
   void Show(Channel& channel);
   void Hide(Channel& channel, uint64_t from);
+  void Count(Channel& channel, uint32_t events) {
+    channel.uncounted += events;
+    changed_.insert(channel.handle);
+  }
+  // Takes back the counts of removed events.
+  void Uncount(Channel& channel, uint32_t events);
   // Removes the event's delay before the event itself is removed.
   void Untime(const Channel& channel, const std::pair<const uint64_t, PendingEvent>& event) {
     const std::optional<Time> until = event.second.wait.until;
@@ -126,6 +144,8 @@ class Channels {
 
   EventCounters& counters_;
   EventDoor* door_ = nullptr;
+  EventOffers* offers_ = nullptr;
+  std::set<uint32_t> changed_;  // channels for ShowChanged
   std::map<uint32_t, Channel> channels_;
   std::set<uint32_t> hiding_;  // channels with hidden events
   std::set<Timed> timed_;

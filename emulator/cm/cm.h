@@ -44,6 +44,19 @@ class EventDoor {
   virtual EventWait WaitOf(GroupId group, uint32_t event) = 0;
 };
 
+// Offers the first event of a channel to its program, so that the program can fetch the event
+// without a call (abi/process_page.h).
+class EventOffers {
+ public:
+  virtual ~EventOffers() = default;
+  // The first visible event of the channel may have changed. The counter does not count a new event
+  // yet.
+  virtual void Offer(uint32_t channel) = 0;
+  // An event of the channel is about to be removed or hidden. If the program has fetched the
+  // offered event, calls Cm::ReportFront.
+  virtual void Withdraw(uint32_t channel) = 0;
+};
+
 struct CmChannel {
   uint32_t handle;
   CounterId counter;
@@ -63,6 +76,7 @@ struct CmListener {
 };
 
 struct CmaId;
+struct PendingEvent;
 struct Connection;
 
 class Cm {
@@ -102,6 +116,17 @@ class Cm {
 
   // `door` is not owned. Without a door no event is held.
   void SetEventDoor(EventDoor* door);
+  // `offers` is not owned.
+  void SetEventOffers(EventOffers* offers);
+  // Returns whether this is a channel of the group. Handles of channels are not used again.
+  bool HasChannel(GroupId group, uint32_t channel) const;
+  // Returns the first visible event of a channel of the group, or nullptr. It is valid until the
+  // next call of a function that changes events.
+  const PendingEvent* FrontEvent(GroupId group, uint32_t channel);
+  // Acts as GET_EVENT for the first event, which the program has fetched.
+  void ReportFront(GroupId group, uint32_t channel);
+  // Offers and counts the events of changed channels. The other functions do so at their end.
+  void ShowEvents();
   // Delivers the events that the barrier of that name holds. Without a name, delivers the events of
   // all barriers.
   void LetGo(const std::optional<std::string_view>& barrier);

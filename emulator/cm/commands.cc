@@ -90,6 +90,7 @@ Filled MigrateId(CommandContext& context, In in, Out out) {
 }
 
 Filled GetEvent(CommandContext& context, In, Out out) {
+  context.channels.Withdraw(context.channel.handle);
   const PendingEvent* event = context.channels.Front(context.channel);
   if (event == nullptr) return Fail(kNothingQueued);
   const Filled filled = Store(event->response, out);
@@ -522,6 +523,21 @@ uint32_t IdOf(uint32_t command, std::span<const std::byte> in) {
   if (offset == kNoId || in.size() < offset + sizeof id) return 0;
   std::memcpy(&id, in.data() + offset, sizeof id);
   return id;
+}
+
+bool MayChange(const PendingEvent& event, uint32_t command, std::span<const std::byte> in) {
+  switch (command) {
+    case RDMA_USER_CM_CMD_QUERY:
+    case RDMA_USER_CM_CMD_INIT_QP_ATTR:
+      return false;
+    case RDMA_USER_CM_CMD_DESTROY_ID:
+    case RDMA_USER_CM_CMD_LEAVE_MCAST:
+      return true;  // also removes events of requests and memberships
+    default:
+      break;
+  }
+  const uint32_t id = IdOf(command, in);
+  return id != 0 && (id == event.id || id == event.new_id);
 }
 
 }  // namespace rdmaemu::cm

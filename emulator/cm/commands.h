@@ -31,4 +31,8 @@ Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<c
 // Returns the id in a command's input. 0: the command has no id, or the input is too short.
 uint32_t IdOf(uint32_t command, std::span<const std::byte> in);
 
+// Returns true if the command may remove the queued event, or change what a program learns with the
+// event: the replies to queries about the event's ids.
+bool MayChange(const PendingEvent& event, uint32_t command, std::span<const std::byte> in);
+
 }  // namespace rdmaemu::cm

@@ -18,6 +18,7 @@
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
 #include "emulator/host/ended_programs.h"
+#include "emulator/host/event_offers.h"
 #include "emulator/host/fabric.h"
 #include "emulator/host/faults/control.h"
 #include "emulator/host/faults/deeds.h"
@@ -104,6 +105,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         cm_({addresses_, cm_transport_, groups_, queue_pairs_}, environment.counters, random_,
             environment.trace, config_.ids),
         cm_calls_(cm_, doors_.cm, processes_),
+        offers_(cm_, cm_calls_, processes_, [this] { return MayOfferEvents(); }),
         reception_({faults_, doors_, fabric_, verbs_, engine_, cm_transport_, pause_,
                     [this] { return StandsStill(); }, [this](Time now) { DoDeeds(now); }}) {
     verbs_.SetTransport(&engine_);
@@ -111,6 +113,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     verbs_.SetAsyncEventDoor(&doors_.async);
     devices_.SetCm(&cm_);
     cm_.SetEventDoor(this);
+    cm_.SetEventOffers(&offers_);
     if (!config_.ends_programs) faults_.SetRefusal(WhyNotEmbedded);
     faults_.SetFindPrograms(
         [this](fault::EndProgram::Which which, ProcessId process, const FaultTarget& target) {
@@ -132,6 +135,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void Detach(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
+    offers_.Forget(process);
     TraceEnd(now, process);
     const GroupId group = GroupOf(process);
     verbs_.ProcessEnded(group, process);
@@ -152,6 +156,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void ProcessEnded(Time now, ProcessId process) {
     faults_.SetNow(now);
     AbandonCalls(process);
+    offers_.Forget(process);
     TraceEnd(now, process);
     const GroupId group = GroupOf(process);
     verbs_.ProcessEnded(group, process);
@@ -169,6 +174,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (header.size != message.size() - sizeof header) return FailedReply(EINVAL);
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
+    offers_.Settle();
+    if (EndsOffers(CallOp{header.op})) offers_.WithdrawAll();
     if (header.op == static_cast<uint32_t>(CallOp::kSequence)) {
       return RunCalls(now, process, caller->group, message.subspan(sizeof header));
     }
@@ -202,12 +209,14 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   // A paused host ignores the refusal. CM retransmits its request and is refused again.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote) {
+    offers_.Settle();
     if (!StandsStill()) cm_.Refused(now, local, remote);
   }
 
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at,
                WireForm form = WireForm::kDatagrams) {
+    offers_.Settle();
     reception_.Receive(now, flow, udp_payloads, at, form);
   }
 
@@ -243,6 +252,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   bool Deliver(Time now) {
     if (StandsStill()) return false;
     faults_.SetNow(now);
+    offers_.Settle();
     bool engine_left = engine_.Deliver(now);
     if (doors_.packets.IsDue(now)) {
       doors_.packets.Expire(now);
@@ -258,6 +268,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void Expire(Time now) {
     if (crashed_ || (pause_.active() && now < *pause_.until())) return;
+    offers_.Settle();
     for (const HostPause::Datagram& each : pause_.End()) {
       const std::span<const std::byte> bytes = each.bytes;
       Receive(now, each.flow, {&bytes, 1}, each.at ? &*each.at : nullptr);
@@ -328,6 +339,15 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
+  // A rule must see each call at its time.
+  bool MayOfferEvents() const {
+    return config_.offers_events && !faults_.HasRules() && !StandsStill();
+  }
+  // Rules must see each fetch of an event, and a changed device changes the replies in an offer.
+  static bool EndsOffers(CallOp op) {
+    return op == CallOp::kFaultAdd || op == CallOp::kChangeDevice;
+  }
+
   // Executes deeds. One deed may make another rule fire, so this executes a limited number. The
   // remaining deeds wait for the next entry into the host.
   void DoDeeds(Time now) {
@@ -355,6 +375,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   // change an event, so there are no sequences while there are rules.
   Reply RunCalls(Time now, ProcessId process, GroupId group, std::span<const std::byte> body) {
     if (group == GroupId::kNone) return FailedReply(EPROTO);
+    if (MayOfferEvents()) offers_.Remember(process, body);
     return RunSequence(
         body, {[this] { return !faults_.HasRules() && !StandsStill() && !faults_.HasDeeds(); },
                [&](std::span<const std::byte> message) { return Call(now, process, message); },
@@ -587,6 +608,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   FaultControl fault_control_;
   cm::Cm cm_;
   CmCalls cm_calls_;
+  HostEventOffers offers_;
   Reception reception_;
   std::map<ProcessId, Span> process_pages_;
   bool stop_requested_ = false;

@@ -47,6 +47,9 @@ struct HostConfig {
   // False: the host copies every payload between program memories when it is posted and delivered
   // (transport/payload_owner.h). This is slower. Tests check that programs see no other difference.
   bool payload_shortcuts = true;
+  // True: programs may fetch events of connection management without a call (event_offers.h). A
+  // trace then lacks these calls, and a clock that waits for programs to become idle misses them.
+  bool offers_events = false;
 };
 
 // A network transmits UDP payloads with ICRC (kDatagrams). A network between hosts that share

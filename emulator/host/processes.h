@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "emulator/abi/process_page.h"
 #include "emulator/abi/ring.h"
 #include "emulator/base/ids.h"
 #include "emulator/base/random.h"

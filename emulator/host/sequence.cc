@@ -149,6 +149,15 @@ void AppendResult(uint32_t step, const Reply& reply, std::vector<std::byte>& out
 
 }  // namespace
 
+bool FetchesEvent(std::span<const std::byte> body) {
+  constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
+  const auto steps = ParseSteps(body);
+  if (!steps || steps->front().header.op != kCommand + RDMA_USER_CM_CMD_GET_EVENT) return false;
+  return std::all_of(steps->begin() + 1, steps->end(), [&](const Step& step) {
+    return step.header.op == kCommand + RDMA_USER_CM_CMD_QUERY;
+  });
+}
+
 Reply RunSequence(std::span<const std::byte> body, const SequenceCalls& calls) {
   const auto steps = ParseSteps(body);
   if (!steps) return FailedReply(EINVAL);

@@ -20,6 +20,9 @@ struct SequenceCalls {
   std::function<const cm::CmaId*(uint32_t channel, uint32_t id)> find_id;
 };
 
+// Returns true if the sequence in `body` (hostile) fetches an event, and then only makes queries.
+bool FetchesEvent(std::span<const std::byte> body);
+
 // Executes the sequence in `body` (hostile) up to the first call that fails. EINVAL for a malformed
 // sequence, of which no call was executed.
 Reply RunSequence(std::span<const std::byte> body, const SequenceCalls& calls);

@@ -119,6 +119,8 @@ OrMessage<void> HostProcess::Open() {
   if (options_.wire.empty() || options_.wire == "shared") network_.ShareRings();
   if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
   if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
+  // A trace has each call, and other clocks see when a program calls.
+  config->offers_events = config->payload_shortcuts && HasRealClock() && !trace_.wants_records();
   TraceStart();
   if (const OrMessage<void> written = trace_.Check(); !written) return written;
   Network& network_of_host = counted_network_ ? static_cast<Network&>(*counted_network_) : network_;
@@ -128,6 +130,10 @@ OrMessage<void> HostProcess::Open() {
   return WatchDescriptors();
 }
 
+bool HostProcess::HasRealClock() const {
+  return options_.clock.empty() || options_.clock == "real";
+}
+
 // The trace shows only a seed that the user gave. A random seed stays secret, because memory keys
 // are derived from it.
 void HostProcess::TraceStart() {
@@ -135,7 +141,7 @@ void HostProcess::TraceStart() {
   trace::Record record{Now(), ProcessId::kNone, "host", {}, "START", {}};
   record.fields.push_back({"clock", options_.clock.empty() ? "real" : options_.clock});
   if (!options_.seed.empty()) record.fields.push_back({"seed", seed_});
-  if (options_.clock.empty() || options_.clock == "real") {
+  if (HasRealClock()) {
     std::string time_0;
     trace::AppendSeconds(WallClockOffset(Now()), time_0);
     record.fields.push_back({"time_0", time_0});

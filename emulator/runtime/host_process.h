@@ -55,6 +55,7 @@ class HostProcess {
   HostProcess(const Registry& registry, const HostOptions& options, UniqueFd lock, bool ends_alone);
 
   OrMessage<void> Open();
+  bool HasRealClock() const;
   OrMessage<void> WatchDescriptors();
   bool Scan(Time real);
   // Shows the programs on which processor the host runs. Lets threads run that wait for it.

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "emulator/abi/process_page.h"
 #include "emulator/base/async_events.h"
 #include "emulator/base/nothing_queued.h"
 #include "emulator/verbs/verbs_objects.h"

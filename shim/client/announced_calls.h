@@ -18,4 +18,8 @@ bool TakeAnnounced(uint32_t op, const void* in, uint32_t in_size, AnnouncedReply
 // when the host executes no sequences now, or when the call failed.
 uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_size);
 
+// connection.cc: takes the event that the host offers on this channel (abi/process_page.h). Returns
+// as SendSequence. Returns 0 when there is no such offer.
+uint32_t TakeOfferedEvent(uint32_t channel, uint32_t devices, void* out, uint32_t out_size);
+
 }  // namespace rdmaemu::client

@@ -56,9 +56,24 @@ bool IsStep(const rdmaemu_announcement& announced, uint32_t number, uint32_t op,
   return false;
 }
 
+void TakeResults(rdmaemu_announcement& announced) {
+  if (announced.out_bytes < sizeof(SequenceOut)) return;
+  announced.results = Load<SequenceOut>(announced.out).results;
+}
+
+// Returns the channel of a GET_EVENT, which begins with it.
+uint32_t ChannelOf(const void* in, uint32_t in_size) {
+  return in_size < sizeof(uint32_t) ? 0 : Load<uint32_t>(in);
+}
+
 // Sends the first call and the announced ones. Without a reply there are no results.
 void Send(rdmaemu_announcement& announced, const void* in, uint32_t in_size) {
   constexpr size_t kBeforeFirst = sizeof(SequenceIn) + sizeof(StepHeader);
+  if (announced.first_gift == StepGift::kEvent) {
+    announced.out_bytes = TakeOfferedEvent(ChannelOf(in, in_size), announced.devices, announced.out,
+                                           sizeof announced.out);
+    if (announced.out_bytes > 0) return TakeResults(announced);
+  }
   if (kBeforeFirst + PaddedStep(in_size) > kFirstStepRoom) return;
   std::byte* const message = announced.in + kFirstStepRoom - PaddedStep(in_size) - kBeforeFirst;
   const SequenceIn sequence{announced.steps + 1, announced.devices};
@@ -70,8 +85,7 @@ void Send(rdmaemu_announcement& announced, const void* in, uint32_t in_size) {
   memcpy(message + kBeforeFirst, in, in_size);
   const auto bytes = static_cast<uint32_t>(kBeforeFirst + PaddedStep(in_size) + announced.in_bytes);
   announced.out_bytes = SendSequence(message, bytes, announced.out, sizeof announced.out);
-  if (announced.out_bytes < sizeof(SequenceOut)) return;
-  announced.results = Load<SequenceOut>(announced.out).results;
+  TakeResults(announced);
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ constexpr auto kModify = static_cast<uint32_t>(CallOp::kModifyQp);
 // The reply to the next sequence, and the sequences that were sent.
 std::vector<std::byte> g_reply;
 std::vector<std::vector<std::byte>> g_sent;
+// True: the reply is offered, so that no message is needed.
+bool g_is_offered = false;
 
 void Append(std::vector<std::byte>& to, const void* from, size_t size) {
   const auto* const begin = static_cast<const std::byte*>(from);
@@ -75,6 +77,7 @@ class AnnouncementTest : public ::testing::Test {
   AnnouncementTest() {
     g_reply.clear();
     g_sent.clear();
+    g_is_offered = false;
   }
   ~AnnouncementTest() override { rdmaemu_client_end_announcement(&announced_); }
   void AnnounceMove() {
@@ -152,6 +155,22 @@ TEST_F(AnnouncementTest, QueriesAreThoseOfTheEventsId) {
   EXPECT_FALSE(Takes(kQuery, Query(33, 2))) << "the host did not execute it";
 }
 
+TEST_F(AnnouncementTest, AnOfferedEventNeedsNoMessage) {
+  announced_.first_op = kGetEvent;
+  announced_.first_gift = StepGift::kEvent;
+  announced_.devices = 1;
+  AddStep(announced_, kQuery, Query(0, 1), StepLink::kEvent);
+  rdmaemu_client_announce(&announced_);
+  rdma_ucm_event_resp event{};
+  event.id = 33;
+  AddResult(0, event);
+  AddResult(1, Nothing{});
+  g_is_offered = true;
+  EXPECT_TRUE(Takes(kGetEvent, CmCall<rdma_ucm_get_event>{7, 0, {}}));
+  EXPECT_TRUE(Takes(kQuery, Query(33, 1)));
+  EXPECT_TRUE(g_sent.empty());
+}
+
 TEST_F(AnnouncementTest, WithoutAReplyAllCallsAreOrdinary) {
   AnnounceMove();
   EXPECT_FALSE(Takes(kInit, init_));
@@ -202,6 +221,15 @@ TEST_F(AnnouncementTest, AnotherThreadsCallsAreOrdinary) {
 }
 
 }  // namespace
+
+uint32_t TakeOfferedEvent(uint32_t channel, uint32_t devices, void* out, uint32_t out_size) {
+  if (!g_is_offered) return 0;
+  EXPECT_EQ(channel, 7u);
+  EXPECT_EQ(devices, 1u);
+  EXPECT_LE(g_reply.size(), out_size);
+  std::memcpy(out, g_reply.data(), g_reply.size());
+  return static_cast<uint32_t>(g_reply.size());
+}
 
 uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_size) {
   const auto* const begin = static_cast<const std::byte*>(in);

@@ -12,6 +12,7 @@
 
 #include <atomic>
 
+#include "emulator/abi/process_page.h"
 #include "emulator/abi/ring.h"
 #include "emulator/base/id_space.h"
 #include "shim/client/announced_calls.h"
@@ -476,6 +477,12 @@ uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_
   Buffer reply{out, out_size, 0};
   const CallHeader header{static_cast<uint32_t>(CallOp::kSequence), in_size};
   return CallHostProcess(header, in, reply, nullptr, 0) == 0 ? reply.filled : 0;
+}
+
+uint32_t TakeOfferedEvent(uint32_t channel, uint32_t devices, void* out, uint32_t out_size) {
+  ProcessPage* const page = g_connection.process_page;
+  if (Embedded() != nullptr || page == nullptr || HostIsGone() || FindCallSite() != 0) return 0;
+  return page->event.Take(channel, devices, out, out_size);
 }
 
 bool HasToJoin() { return g_connection.must_rejoin.load(std::memory_order_relaxed); }

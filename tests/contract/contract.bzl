@@ -32,6 +32,9 @@ PAYLOAD_WAYS = {
     "watched": ["--scenario", "$(location watching.toml)"],
 }
 
+# As PAYLOAD_WAYS, for tests of events of RDMA CM, which hosts without shortcuts do not offer.
+EVENT_WAYS = {"without_shortcuts": PAYLOAD_WAYS["without_shortcuts"]}
+
 def contract_test(name, hosts = [1, 2], kernel = ["rxe"], habits = ["rxe"], ways = {}, slow = False, kind = "common", timed = False, clocks = True, exclusive = False, layer = False, sanitized = True, tags = []):
     """Args:
     hosts: on how many emulated hosts it runs, a target each.

@@ -14,8 +14,7 @@ void CmCalls::Drain(Caller& caller) {
     rdma_ucm_event_resp event{};
     while (caller.machine->counters.Take(channel.counter)) {
       event = {};
-      const int error = caller.process->Cm(channel.handle, RDMA_USER_CM_CMD_GET_EVENT,
-                                           rdma_ucm_get_event{}, event);
+      const int error = caller.process->FetchEvent(channel.handle, event);
       if (error != 0) {
         world_.verdict().Complain("cm", caller.name + ": its channel is readable, and errno " +
                                             std::to_string(error) + " says there is no event");
@@ -25,8 +24,7 @@ void CmCalls::Drain(Caller& caller) {
     }
     // The call wakes up the host. Once the host has worked, its callers poll again.
     if (calm_) continue;
-    if (caller.process->Cm(channel.handle, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{},
-                           event) != kNothingQueued) {
+    if (caller.process->FetchEvent(channel.handle, event) != kNothingQueued) {
       world_.verdict().Complain("cm", caller.name + ": an event, and its channel is not readable");
     }
   }

@@ -10,8 +10,7 @@ void Connections::Harvest(Program& program) {
   for (const Channel& channel : found->second) {
     while (program.machine().counters.Take(channel.counter)) {
       rdma_ucm_event_resp event{};
-      const int error = program.process().Cm(channel.handle, RDMA_USER_CM_CMD_GET_EVENT,
-                                             rdma_ucm_get_event{}, event);
+      const int error = program.process().FetchEvent(channel.handle, event);
       if (error != 0) {
         world_.verdict().Complain("cm", program.name() + ": its channel is readable, and errno " +
                                             std::to_string(error) + " says there is no event");

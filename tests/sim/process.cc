@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "emulator/abi/process_page.h"
+#include "emulator/host/testing/event_fetch.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
 
@@ -141,6 +143,45 @@ Reply Process::CallBytes(uint32_t op, const void* in, size_t bytes) {
   descriptors_ = reply.descriptors;
   world_.Wake(machine_);
   return reply;
+}
+
+int Process::FetchEvent(uint32_t channel, rdma_ucm_event_resp& event) {
+  constexpr uint32_t kAllDevices = ~0u;
+  if (!Lives()) return ENOTCONN;
+  EventOffer& offer = reinterpret_cast<ProcessPage*>(At(hello_.process_page))->event;
+  std::vector<std::byte> bytes(kMaxSequenceOutBytes);
+  bytes.resize(offer.Take(channel, kAllDevices, bytes.data(), kMaxSequenceOutBytes));
+  const bool is_offered = !bytes.empty();
+  if (!is_offered) {
+    const std::vector<std::byte> sequence = testing::EventFetch(channel, kAllDevices);
+    bytes =
+        CallBytes(static_cast<uint32_t>(CallOp::kSequence), sequence.data(), sequence.size()).body;
+  }
+  const std::vector<testing::StepResult> results = testing::ResultsIn(bytes);
+  // Without results the host executes no sequences.
+  if (results.empty()) {
+    return Cm(channel, RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}, event);
+  }
+  if (results[0].header.error != 0) return results[0].header.error;
+  std::memcpy(&event, results[0].out.data(), std::min(results[0].out.size(), sizeof event));
+  world_.tally().Count(is_offered ? "cm.event_offered" : "cm.event_fetched");
+  if (is_offered) CheckQueries(channel, event, bytes);
+  return 0;
+}
+
+// An offer has the replies that the program would get now.
+void Process::CheckQueries(uint32_t channel, const rdma_ucm_event_resp& event,
+                           std::span<const std::byte> offered) {
+  for (const testing::StepResult& result : testing::ResultsIn(offered)) {
+    if (result.header.step == 0) continue;
+    const CmCall<rdma_ucm_query> query{
+        channel, 0, {0, event.id, testing::kEventQueries[result.header.step - 1]}};
+    const Reply now = CallBytes(static_cast<uint32_t>(CallOp::kCmCommand) + RDMA_USER_CM_CMD_QUERY,
+                                &query, sizeof query);
+    if (now.error == result.header.error && std::ranges::equal(now.body, result.out)) continue;
+    world_.verdict().Complain("cm", name_ + ": query " + std::to_string(result.header.step) +
+                                        " of an offered event differs from a call");
+  }
 }
 
 std::optional<CounterId> Process::TakeCounter() {

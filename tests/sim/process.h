@@ -98,6 +98,9 @@ class Process {
     return Call(CallOp{static_cast<uint32_t>(CallOp::kCmCommand) + command},
                 CmCall<Command>{channel, 0, in});
   }
+  // Fetches an event as librdmacm does: takes the event that the host offers, or else sends the
+  // sequence. Returns as Cm.
+  int FetchEvent(uint32_t channel, rdma_ucm_event_resp& event);
   // Returns the first counter in the reply of the last call.
   std::optional<CounterId> TakeCounter();
 
@@ -126,6 +129,8 @@ class Process {
                    std::span<const iovec> theirs);
 
  private:
+  void CheckQueries(uint32_t channel, const rdma_ucm_event_resp& event,
+                    std::span<const std::byte> offered);
   ssize_t CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
   void Hello(ProcessId process, HelloIn in, HelloOut& out);
   void End(ProcessId process);

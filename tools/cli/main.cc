@@ -123,8 +123,9 @@ void AddHostOptions(CLI::App& app, HostOptions& options, std::vector<std::string
                  "--program-time). Default: real (docs/time.md)")
       ->type_name("MODE");
   app.add_option("--payload-shortcuts", options.payload_shortcuts,
-                 "off: the host copies every payload when it is posted and delivered. This is "
-                 "slower, and makes no other difference to programs that keep to the "
+                 "off: the host copies every payload when it is posted and delivered, and programs "
+                 "fetch each event of RDMA CM by a call. This is slower, and makes no other "
+                 "difference to programs that keep to the "
                  "man pages (docs/processes.md). Default: on")
       ->type_name("on|off")
       ->check(CLI::IsMember({"on", "off"}));

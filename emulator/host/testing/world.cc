@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <stdexcept>
+
+#include "emulator/abi/process_page.h"
 #include "emulator/abi/slab.h"
 
 namespace rdmaemu::testing {

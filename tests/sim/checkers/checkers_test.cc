@@ -441,6 +441,16 @@ TEST_F(Connecting, NoRejectionThatNobodyMade) {
   checker.Event(kActive, CmEventKind::kRejected, 28, {});
   EXPECT_FALSE(verdict.clean());
 }
+// The network repeats the request. Its first copy is refused, the second meets the new listener.
+TEST_F(Connecting, ARejectionFromBeforeTheListenerWasMade) {
+  constexpr CmChecker::Id kNew = 4;
+  checker.Called(kActive, CmCallKind::kConnect, {1, 2});
+  checker.Created(kNew, "new listener", false);
+  checker.Called(kNew, CmCallKind::kListen);
+  checker.Requested(kNew, kPassive, "passive", kActive, heard);
+  checker.Event(kActive, CmEventKind::kRejected, 28, {});
+  EXPECT_TRUE(verdict.clean());
+}
 TEST_F(Connecting, NoStaleConnectionWithoutOne) {
   Request();
   checker.Event(kActive, CmEventKind::kRejected, 10, {});

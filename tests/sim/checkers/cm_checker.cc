@@ -59,6 +59,9 @@ void CmChecker::Called(Id id, CmCallKind call, const Bytes& private_data) {
   // After an address error the id may resolve again.
   if (call == CmCallKind::kResolveAddress) state.seen &= ~Bit(CmEventKind::kAddrError);
   state.called |= Bit(call);
+  calls_++;
+  if (call == CmCallKind::kListen) state.listened_at = calls_;
+  if (call == CmCallKind::kConnect) state.connected_at = calls_;
   if (call == CmCallKind::kConnect || call == CmCallKind::kAccept) state.said = private_data;
   if (call == CmCallKind::kReject) state.said_in_reject = private_data;
 }
@@ -87,6 +90,7 @@ void CmChecker::Requested(Id listener, Id id, const std::string& name, Id active
     Complain(listening, "a second request for one connect of " + asks->second.name);
   }
   asks->second.partners.push_back(id);
+  if (listening.listened_at > asks->second.connected_at) asks->second.met_new_listener = true;
   State state;
   state.name = name;
   state.passive = true;
@@ -129,7 +133,7 @@ const char* CmChecker::WhyNotRejected(const State& state, int32_t status) const 
     case kRejectTimeout:
     case kRejectConsumer:
       // Destroying a listener rejects its pending requests, and repeats among them.
-      if (!state.passive && IsForgotten(state)) return nullptr;
+      if (!state.passive && (IsForgotten(state) || state.met_new_listener)) return nullptr;
       return PartnerDid(state, CmCallKind::kReject) || PartnerHasGone(state)
                  ? nullptr
                  : "the other side did not reject";

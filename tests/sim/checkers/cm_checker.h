@@ -81,6 +81,10 @@ class CmChecker {
     std::vector<Id> partners;
     uint32_t called = 0, seen = 0;  // bits of CmCallKind and CmEventKind
     bool may_be_stale = false, disturbed = false, disconnecting = false;
+    uint64_t listened_at = 0, connected_at = 0;  // numbers of calls
+    // The listener of its partner is younger than its request. An earlier copy of the request may
+    // have met no listener of its address.
+    bool met_new_listener = false;
     Bytes said, said_in_reject;
   };
 
@@ -107,6 +111,7 @@ class CmChecker {
   static bool Heard(const Bytes& said, std::span<const uint8_t> heard);
   void Complain(const State& state, const std::string& what);
 
+  uint64_t calls_ = 0;
   Verdict& verdict_;
   std::map<Id, State> ids_;
 };
