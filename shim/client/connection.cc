@@ -26,6 +26,7 @@
 #include "shim/client/launch.h"
 #include "shim/client/messages.h"
 #include "shim/client/own_doorbells.h"
+#include "shim/client/own_pid.h"
 #include "shim/client/page_calls.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/segments.h"
@@ -653,6 +654,6 @@ uint32_t rdmaemu_client_host_generation() {
 }
 
 int rdmaemu_client_is_forked_from(uint32_t owner_pid) {
-  return owner_pid != static_cast<uint32_t>(getpid());
+  return owner_pid != rdmaemu::client::OwnPid();
 }
 }
