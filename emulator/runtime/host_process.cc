@@ -231,7 +231,7 @@ void HostProcess::Run() {
       Sleep();
       continue;
     }
-    switch (policy_.Next(found, real)) {
+    switch (policy_.Next(found, real, only_answered_)) {
       case IdlePolicy::Step::kScan:
         break;
       case IdlePolicy::Step::kYield:
@@ -292,17 +292,20 @@ bool HostProcess::Scan(Time real) {
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
   EndPrograms(now);
-  found |= server_->ServePages(now);
+  const bool has_answered = server_->ServePages(now);
   if (host_->Take(now)) HearEnds(now);
   found |= host_->Deliver(now);
   EndPrograms(now);
   found |= ExpireIfDue(now);
   found |= network_.ReceiveShared(ReceiveHandler(now));
   network_.Flush();
+  only_answered_ = has_answered && !found;
+  found |= has_answered;
   // Polling the descriptors is a system call and costs more than the rest of an empty scan.
   if (real - polled_at_ < kPollAfter) return found;
   polled_at_ = real;
   if (!PollDescriptors(Duration::zero())) return found;
+  only_answered_ = false;
   polled_at_ = {};
   return true;
 }

@@ -26,11 +26,12 @@ class IdlePolicy {
 
   enum class Step { kScan, kYield, kSleep };
 
-  // Returns what to do after a scan.
-  Step Next(bool found_work, Time now) {
+  // Returns what to do after a scan. `only_answered`: the scan found calls and no other work. The
+  // callers are next then, and a caller may wait for this processor.
+  Step Next(bool found_work, Time now, bool only_answered = false) {
     if (found_work) {
       empty_scans_ = 0;
-      return Step::kScan;
+      return only_answered ? Step::kYield : Step::kScan;
     }
     if (empty_scans_++ == 0) idle_since_ = now;
     const Duration idle = now - idle_since_;
