@@ -38,6 +38,7 @@ bool IsEmbedded() { return false; }
 void YieldToHost() {}
 bool MayAwaitHostAnywhere() { return false; }
 void AwaitHostAnywhere() {}
+void Count(uint32_t ProgramPlace::*) {}
 
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }
