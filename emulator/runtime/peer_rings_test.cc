@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -138,16 +139,26 @@ TEST_F(PeerRingsTest, DatagramsBySocketPrecedeThoseInANewRing) {
 TEST_P(PeerRingsTest, ASenderWaitsForItsReader) {
   UdpNetwork first = Open(kOneHost), second = Open(kOtherHost);
   Taken taken;
+  std::atomic<bool> all_sent = false;
   std::thread receiver([&] {
+    bool is_last = false;
     while (taken.count < kMany) {
-      if (!TakeByRing(second, taken)) sched_yield();
+      if (TakeByRing(second, taken)) continue;
+      if (is_last) break;
+      is_last = all_sent;
+      sched_yield();
     }
   });
-  for (size_t i = 0; i < kMany; i++) EXPECT_TRUE(Send(first, kOneHost, kOtherHost, i, GetParam()));
+  size_t sent = 0;
+  // A send fails if the receiver gets no processor for PeerQueues::kDeafAfter.
+  while (sent < kMany && Send(first, kOneHost, kOtherHost, sent, GetParam())) sent++;
   do {
     first.Flush();
   } while (first.blocked());
+  all_sent = true;
   receiver.join();
+  EXPECT_EQ(sent, kMany);
+  EXPECT_EQ(taken.count, sent);
   EXPECT_EQ(taken.out_of_order, 0u);
 }
 // Both sides of OwnRings::kCopiedBytes, and a full packet.
