@@ -27,6 +27,15 @@ class OwnProcessorTest : public ::testing::Test {
   }
   void TearDown() override { sched_setaffinity(0, sizeof before_, &before_); }
 
+  // Acts as taskset(1).
+  void RestrictTo(uint32_t processor) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor - 1, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(own_.allowed(), 1u);
+  }
+
   OwnProcessor own_;
   cpu_set_t before_;
   uint32_t first_ = 0, last_ = 0;  // two processors on which the test may run
@@ -46,11 +55,7 @@ TEST_F(OwnProcessorTest, AThreadStaysUntilItMayLeave) {
 }
 
 TEST_F(OwnProcessorTest, AThreadDoesNotGoWhereItMayNotRun) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(first_ - 1, &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_EQ(own_.allowed(), 1u);
+  RestrictTo(first_);
   own_.Stay(last_);
   EXPECT_TRUE(IsOnly(Affinity(), first_));
   own_.Stay(CPU_SETSIZE + 1);
@@ -61,11 +66,7 @@ TEST_F(OwnProcessorTest, AThreadDoesNotGoWhereItMayNotRun) {
 // taskset(1) acts on a host that stays on a processor.
 TEST_F(OwnProcessorTest, AnAffinityThatAnotherProcessHasSetRemains) {
   own_.Stay(first_);
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(last_ - 1, &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_EQ(own_.allowed(), 1u);
+  RestrictTo(last_);
   own_.Stay(first_);
   EXPECT_TRUE(IsOnly(Affinity(), last_));
   own_.Stay(0);

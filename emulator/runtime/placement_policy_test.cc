@@ -21,6 +21,12 @@ class PlacementPolicyTest : public ::testing::Test {
   void Add(uint32_t group, uint32_t processor) {
     groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
   }
+  // Adds a group on each processor.
+  void AddTwo() {
+    Add(1, 1);
+    Add(2, 2);
+    Decide();
+  }
   // Makes calls, and waits for events as often as a program that has to wait.
   void Call(size_t index, uint32_t count) {
     groups_[index].calls += count;
@@ -44,9 +50,7 @@ TEST_F(PlacementPolicyTest, ASampleIsDueAfterAnInterval) {
 }
 
 TEST_F(PlacementPolicyTest, TheHostGoesToTheGroupThatCallsLeast) {
-  Add(1, 1);
-  Add(2, 2);
-  Decide();
+  AddTwo();
   Call(0, 3 * kMany);
   Call(1, 2 * kMany);
   EXPECT_EQ(Decide(), 2u);
@@ -56,9 +60,7 @@ TEST_F(PlacementPolicyTest, TheHostGoesToTheGroupThatCallsLeast) {
 }
 
 TEST_F(PlacementPolicyTest, AGroupThatHardlyCallsDoesNotCount) {
-  Add(1, 1);
-  Add(2, 2);
-  Decide();
+  AddTwo();
   Call(0, kMany);
   Call(1, kFew);
   EXPECT_EQ(Decide(), 1u);
@@ -68,9 +70,7 @@ TEST_F(PlacementPolicyTest, AGroupThatHardlyCallsDoesNotCount) {
 
 // One program's waits count for all, because a program with an event loop does not show its own.
 TEST_F(PlacementPolicyTest, TheKernelDecidesForProgramsThatHardlyWaitForEvents) {
-  Add(1, 1);
-  Add(2, 2);
-  Decide();
+  AddTwo();
   const uint32_t waits = 4 * kMany / PlacementPolicy::kCallsOfBusy;
   const auto call = [&](uint32_t event_waits) {
     groups_[0].calls += 3 * kMany;
@@ -105,18 +105,14 @@ TEST_F(PlacementPolicyTest, AHostWithPeersGoesToItsProgramThatPolls) {
 }
 
 TEST_F(PlacementPolicyTest, TheKernelDecidesForSeveralProgramsThatPoll) {
-  Add(1, 1);
-  Add(2, 2);
-  Decide();
+  AddTwo();
   Poll(0, kMany);
   Poll(1, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u);
 }
 
 TEST_F(PlacementPolicyTest, TheHostLeavesAProgramThatCopies) {
-  Add(1, 1);
-  Add(2, 2);
-  Decide();
+  AddTwo();
   Copy(0, PlacementPolicy::kCopies);
   Poll(0, kMany);
   Poll(1, kMany);

@@ -30,6 +30,12 @@ void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
 
 }  // namespace
 
+void Count(uint32_t ProgramPlace::*count) {
+  DoorbellPage* const page = OwnDoorbells();
+  const int processor = page == nullptr ? -1 : sched_getcpu();
+  if (processor >= 0) NotePlace(page->place, count, static_cast<uint32_t>(processor));
+}
+
 bool MayAwaitHostAnywhere() {
   DoorbellPage* const page = OwnDoorbells();
   return page != nullptr && IsTurnOpenToAll(page->turn) && !IsEmbedded();
@@ -41,8 +47,7 @@ void AwaitHostAnywhere() {
   if (processor >= 0 && IsTurnHere(page->turn, static_cast<uint32_t>(processor))) {
     return YieldToHost();
   }
-  if (processor >= 0)
-    NotePlace(page->place, &ProgramPlace::vain_polls, static_cast<uint32_t>(processor));
+  Count(&ProgramPlace::vain_polls);
   uint32_t turn = 0;
   if (!AnnounceTurnWait(page->turn, page->host_asleep, HostTurn::kAwaitedElsewhere, turn)) {
     sched_yield();
@@ -52,23 +57,16 @@ void AwaitHostAnywhere() {
 }
 
 void YieldToHost() {
+  Count(&ProgramPlace::vain_polls);
   DoorbellPage* const page = OwnDoorbells();
   const int processor = page == nullptr ? -1 : sched_getcpu();
   uint32_t turn = 0;
-  if (processor >= 0)
-    NotePlace(page->place, &ProgramPlace::vain_polls, static_cast<uint32_t>(processor));
   if (processor < 0 || IsEmbedded() ||
       !MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
     sched_yield();
     return;
   }
   AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
-}
-
-void Count(uint32_t ProgramPlace::*count) {
-  DoorbellPage* const page = OwnDoorbells();
-  const int processor = page == nullptr ? -1 : sched_getcpu();
-  if (processor >= 0) NotePlace(page->place, count, static_cast<uint32_t>(processor));
 }
 
 }  // namespace rdmaemu::client

@@ -32,7 +32,7 @@ int64_t NanosecondsOfOtherThreads() {
   return NanosecondsOf(CLOCK_PROCESS_CPUTIME_ID) - own;
 }
 
-// What a thread has done in its vain polls.
+// The state of one thread between its empty polls.
 struct VainPolls {
   unsigned since_wait = 0;
   OnlyPolls only;
