@@ -5,7 +5,9 @@
 // again, or makes the copy itself. The host does the same when no thread takes the offer.
 //
 // A copy to another host ends with a mark. The other host then sees the copy at once, and this host
-// learns of it later.
+// learns of it later. A copy that awaits the other host (kAwaiting) goes into this host's memory,
+// unless the other host names a better place: the memory of its own program. For a moment only the
+// other host may change such a job (kAdjusting).
 //
 // A program that reports a false result damages only its own data. The host uses no index that the
 // program wrote.
@@ -22,27 +24,42 @@ struct CopyRange {
 
 struct alignas(64) CopyJob {
   static constexpr uint32_t kMaxRanges = 4;  // on each side
-  enum State : uint32_t { kFree, kOffered, kTaken, kDone, kFailed, kRefused };
+  enum State : uint32_t {
+    kFree,
+    kOffered,
+    kTaken,
+    kDone,
+    kFailed,
+    kRefused,
+    kAwaiting,
+    kAdjusting,
+  };
 
-  uint32_t state;
-  uint32_t number;  // its position in the sequence of all jobs
-  uint32_t pid;     // of the other process, as the program sees it
-  uint32_t pull;    // 1: from the other process, 0: to it
+  uint32_t word;      // the state, and the lower bits of `number`
+  uint32_t number;    // its position in the sequence of all jobs
+  uint32_t pid;       // of the other process, as the program sees it
+  uint32_t mark_pid;  // of the process to which the mark goes
+  uint32_t pull;      // 1: from the other process, 0: to it
   uint32_t own_count, other_count;
-  // The address in the other process to which the program writes `mark`. The same system call has
-  // copied all other bytes before, so a reader that finds the mark also finds these bytes. 0: there
-  // is no mark.
+  // The address in process `mark_pid` to which the program writes `mark` when it has copied all
+  // other bytes. A reader that finds the mark also finds these bytes. 0: there is no mark.
   uint64_t mark_address;
   CopyRange own[kMaxRanges], other[kMaxRanges];
   uint8_t mark;
 
-  State Now() { return State{std::atomic_ref(state).load(std::memory_order_acquire)}; }
-  void Set(State to) { std::atomic_ref(state).store(to, std::memory_order_release); }
-  // Moves an offered job from kOffered to state `to`. Either the program or the host succeeds,
-  // never both.
-  bool Claim(State to) {
-    uint32_t offered = kOffered;
-    return std::atomic_ref(state).compare_exchange_strong(offered, to, std::memory_order_acq_rel);
+  // The state of a job with this number. A host that still has the number of an earlier job in the
+  // same slot finds another word.
+  static constexpr uint32_t WordOf(State state, uint32_t number) { return number << 4 | state; }
+  uint32_t Word() { return std::atomic_ref(word).load(std::memory_order_acquire); }
+  State Now() { return State{Word() & 15}; }
+  void Set(State to) { std::atomic_ref(word).store(WordOf(to, number), std::memory_order_release); }
+  bool Claim(State to) { return Claim(number, kOffered, to); }
+  // Moves job `which` from state `from` to state `to`. Of the program and the hosts, only one
+  // succeeds.
+  bool Claim(uint32_t which, State from, State to) {
+    uint32_t expected = WordOf(from, which);
+    return std::atomic_ref(word).compare_exchange_strong(expected, WordOf(to, which),
+                                                         std::memory_order_acq_rel);
   }
 };
 

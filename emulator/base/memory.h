@@ -70,6 +70,8 @@ class SharedMemory {
   // Zeroes bytes of a segment by returning their pages to the system. The bytes must be in the
   // segment.
   virtual void Discard(SegmentId segment, size_t offset, size_t length) = 0;
+  // Returns the descriptor of the segment's memory in this process. -1: there is none.
+  virtual int Descriptor(SegmentId /*segment*/) const { return -1; }
 };
 
 // Counters that are file descriptors in the client. A counter above 0 is readable, and one read

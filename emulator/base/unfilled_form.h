@@ -1,10 +1,21 @@
-// The interface to a train that a network has sent before the train's payload was there.
+// The interfaces to a train that a network has sent before the train's payload was there.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include "emulator/base/memory.h"
+
 namespace rdmaemu {
+
+// Where another host of the same user finds the copy job of a form (abi/copy_jobs.h).
+struct JobReference {
+  uint32_t segment = 0;  // SegmentId
+  int32_t fd = -1;       // the segment's descriptor in the sending host
+  uint32_t offset = 0;   // of the JobPage in the segment, in bytes
+  uint32_t slot = 0, number = 0;
+};
 
 // The form of a train (transport/train_form.h) in the network, whose payload is missing. Its
 // receiver waits for Finish or Abandon. The network calls neither.
@@ -20,11 +31,36 @@ class UnfilledForm {
   virtual std::byte filled_mark() const { return std::byte{0}; }
   // Returns true if the form was shown by its mark.
   virtual bool IsFilled() const { return false; }
+  // Tells the receiver that it may name the destination of the job's copy (DirectForm). Writes to
+  // the payload's place. Call this before any thread may take the job. Returns false if the network
+  // cannot do that.
+  virtual bool Refer(const JobReference& /*job*/) { return false; }
+  virtual bool takes_references() const { return false; }
   // Shows the form to its receiver. If it is not filled, the train is lost.
   virtual void Finish(bool filled) = 0;
   // As Finish(false). The network never uses the form's memory again, because another process may
   // write it. The caller keeps this object as long.
   virtual void Abandon() = 0;
+};
+
+// The receiver's side of a form whose sender has called Refer. The sender's program can copy the
+// payload into the memory of the receiver's program, or into the form.
+class DirectForm {
+ public:
+  static constexpr size_t kMaxRanges = 4;
+
+  virtual ~DirectForm() = default;
+  // Names the destination to the sender's program. `pid` is its process, as all processes of both
+  // hosts see it. At most kMaxRanges. Returns false if the sender no longer waits for it.
+  virtual bool Offer(uint32_t pid, std::span<const MemoryRange> to) = 0;
+  // The sender's program copies into the form. Call this instead of Offer.
+  virtual void Decline() = 0;
+  // Returns true while the program may copy, copies, or has copied to the destination.
+  virtual bool IsDirect() = 0;
+  // Takes the offer back, if no thread has taken it. Returns false while a thread copies.
+  virtual bool Withdraw() = 0;
+  // Returns true when the receiver has read the form. Its destination is no longer used.
+  virtual bool IsOver() const = 0;
 };
 
 }  // namespace rdmaemu

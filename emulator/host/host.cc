@@ -220,6 +220,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     reception_.Receive(now, flow, udp_payloads, at, form);
   }
 
+  bool Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+              const std::shared_ptr<DirectForm>& direct) {
+    return reception_.Direct(now, flow, form, direct);
+  }
+
   bool PollDoorbells(Time now) {
     turns_.BeginCount();
     if (StandsStill()) return false;
@@ -363,9 +368,13 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
   void Do(Time now, const ObjectDeed& deed) {
     if (const auto* const pause = std::get_if<fault::PauseHost>(&deed.what)) {
+      engine_.StopCopies();
       return pause_.Begin(now + pause->time);
     }
-    crashed_ |= std::holds_alternative<fault::CrashHost>(deed.what);
+    if (std::holds_alternative<fault::CrashHost>(deed.what)) {
+      engine_.StopCopies();
+      crashed_ = true;
+    }
     deeds_.Do(now, deed);
   }
 
@@ -634,6 +643,10 @@ void Host::Receive(Time now, const wire::UdpFlow& flow,
                    std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at,
                    WireForm form) {
   impl_->Receive(now, flow, udp_payloads, at, form);
+}
+bool Host::Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                  const std::shared_ptr<DirectForm>& direct) {
+  return impl_->Direct(now, flow, form, direct);
 }
 void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) {
   impl_->Refused(now, local, remote);

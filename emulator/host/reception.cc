@@ -16,8 +16,8 @@ void Reception::Receive(Time now, const wire::UdpFlow& from,
   for (size_t taken = 0; taken < udp_payloads.size();) {
     const auto rest = udp_payloads.subspan(taken);
     const NetAddress* const own = at ? &*at : nullptr;
-    if (form == WireForm::kTrains) {
-      taken += ReceiveTrains(now, flow, rest, own);
+    if (form != WireForm::kDatagrams) {
+      taken += ReceiveTrains(now, flow, rest, own, form == WireForm::kPlacedTrains);
       continue;
     }
     if (parts_.stands_still()) return Keep(flow, rest, own);
@@ -91,11 +91,10 @@ size_t Reception::ReceiveSome(Time now, const wire::UdpFlow& flow,
 
 size_t Reception::ReceiveTrains(Time now, const wire::UdpFlow& flow,
                                 std::span<const std::span<const std::byte>> forms,
-                                const NetAddress* at) {
+                                const NetAddress* at, bool are_placed) {
   parts_.faults.SetNow(now);
-  const transport::DoorFlags& flags = parts_.faults.flags();
-  if (parts_.stands_still() || flags.packets || flags.completions || parts_.fabric.captures()) {
-    ReceiveAsDatagrams(now, flow, forms.front(), at);
+  if (SeesPackets()) {
+    ReceiveAsDatagrams(now, flow, forms.front(), at, are_placed);
     return 1;
   }
   received_.clear();
@@ -107,6 +106,8 @@ size_t Reception::ReceiveTrains(Time now, const wire::UdpFlow& flow,
     parts_.fabric.counters().dropped_not_ours += received_.size();
   } else if (!parts_.verbs.Carries(flow.destination)) {
     parts_.fabric.counters().dropped_no_link += received_.size();
+  } else if (are_placed) {
+    parts_.engine.ReceivePlaced(now, flow, received_);
   } else {
     parts_.engine.Receive(now, flow, received_, at);
   }
@@ -115,11 +116,32 @@ size_t Reception::ReceiveTrains(Time now, const wire::UdpFlow& flow,
   return taken;
 }
 
+bool Reception::SeesPackets() const {
+  const transport::DoorFlags& flags = parts_.faults.flags();
+  return parts_.stands_still() || flags.packets || flags.completions || parts_.fabric.captures();
+}
+
+bool Reception::Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                       const std::shared_ptr<DirectForm>& direct) {
+  parts_.faults.SetNow(now);
+  transport::Train train;
+  return !SeesPackets() && transport::ParseForm(flow, form, train) &&
+         parts_.verbs.IsLocal(flow.destination) && parts_.verbs.Carries(flow.destination) &&
+         parts_.engine.Direct(train, direct);
+}
+
 void Reception::ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow,
-                                   std::span<const std::byte> form, const NetAddress* at) {
+                                   std::span<const std::byte> form, const NetAddress* at,
+                                   bool is_placed) {
   transport::Train train;
   if (!transport::ParseForm(flow, form, train)) {
     return parts_.fabric.CheckReceivedForm(flow, form, received_);  // counts it
+  }
+  std::vector<std::byte> payload;
+  if (is_placed) {
+    payload.resize(train.length());
+    if (!parts_.engine.ReadPlaced(train, payload)) return;  // the program has ended
+    train.bytes = payload;
   }
   transport::ForEachDatagram(train, [&](std::span<const std::byte> datagram) {
     Receive(now, flow, {&datagram, 1}, at, WireForm::kDatagrams);

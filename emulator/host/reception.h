@@ -37,6 +37,9 @@ class Reception {
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at,
                WireForm form);
+  // Acts as Host::Direct.
+  bool Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+              const std::shared_ptr<DirectForm>& direct);
   // Receives a packet that the packets' door delayed.
   void ReceiveKept(Time now, const PacketFaults::Kept& kept, const wire::Packet& packet);
 
@@ -50,9 +53,12 @@ class Reception {
                      std::span<const std::span<const std::byte>> udp_payloads,
                      const NetAddress* at);
   size_t ReceiveTrains(Time now, const wire::UdpFlow& flow,
-                       std::span<const std::span<const std::byte>> forms, const NetAddress* at);
+                       std::span<const std::span<const std::byte>> forms, const NetAddress* at,
+                       bool are_placed);
+  // Returns true while each packet of a form must be seen.
+  bool SeesPackets() const;
   void ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-                          const NetAddress* at);
+                          const NetAddress* at, bool is_placed);
   void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);
   bool PassesDoor(Time now, const wire::UdpFlow& flow, const wire::Packet& packet,
                   std::span<const std::byte> bytes, const NetAddress* at);

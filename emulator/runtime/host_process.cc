@@ -297,7 +297,11 @@ bool HostProcess::Scan(Time real) {
   found |= host_->Deliver(now);
   EndPrograms(now);
   found |= ExpireIfDue(now);
-  found |= network_.ReceiveShared(ReceiveHandler(now));
+  found |= network_.ReceiveShared(
+      ReceiveHandler(now), [this, now](const wire::UdpFlow& flow, std::span<const std::byte> form,
+                                       const std::shared_ptr<DirectForm>& direct) {
+        return host_->Direct(now, flow, form, direct);
+      });
   network_.Flush();
   only_answered_ = has_answered && !found;
   found |= has_answered;

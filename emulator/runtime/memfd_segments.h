@@ -25,9 +25,7 @@ class MemfdSegments final : public SharedMemory {
   Result<Segment> CreateSegment(size_t bytes) override;
   void DestroySegment(SegmentId segment) override;
   void Discard(SegmentId segment, size_t offset, size_t length) override;
-  // Returns the descriptor to send to a client that maps the segment. Returns -1 if there is no
-  // segment of that id.
-  int Descriptor(SegmentId segment) const;
+  int Descriptor(SegmentId segment) const override;
 
  private:
   struct Mapped {

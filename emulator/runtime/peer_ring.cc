@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -35,7 +36,10 @@ std::atomic_ref<uint8_t> FormOf(const RingMapping& memory, uint64_t position) {
   return std::atomic_ref(reinterpret_cast<RingEntry*>(entry)->form);
 }
 
-enum class AtUnfilled { kStop, kSkip };
+bool IsMissingPayload(uint8_t state) { return state == kEntryUnfilled || state == kEntryReferring; }
+
+// kReturn returns a form that has a reference, and nothing else.
+enum class AtUnfilled { kStop, kSkip, kReturn };
 
 // Reads the entry at `position`, and moves `position` behind the entry. `end` is the position of
 // the first unwritten byte. Returns nothing when there is no entry. Sets `broken` for impossible
@@ -55,10 +59,14 @@ std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& posit
       position += skipped;
       continue;
     }
-    if (state == kEntryUnfilled && at_unfilled == AtUnfilled::kStop) return std::nullopt;
-    const bool is_skipped = state == kEntryUnfilled || state == kEntryLost;
-    if (!is_skipped && state > static_cast<uint8_t>(WireForm::kTrains)) break;
-    const WireForm form = is_skipped ? WireForm::kTrains : WireForm{state};
+    if (IsMissingPayload(state) && at_unfilled == AtUnfilled::kStop) return std::nullopt;
+    if (at_unfilled == AtUnfilled::kReturn && state != kEntryReferring) return std::nullopt;
+    const bool is_form = IsMissingPayload(state) || state == kEntryLost;
+    const bool is_placed = state == static_cast<uint8_t>(WireForm::kPlacedTrains);
+    const bool is_skipped = (is_form && at_unfilled != AtUnfilled::kReturn) ||
+                            (is_placed && at_unfilled == AtUnfilled::kSkip);
+    if (!is_form && state > static_cast<uint8_t>(WireForm::kPlacedTrains)) break;
+    const WireForm form = is_form || is_placed ? WireForm::kTrains : WireForm{state};
     if (entry.bytes > MaxEntryBytes(form)) break;
     const size_t bytes = EntryBytes(entry.bytes);
     if (bytes > left || bytes > BytesToEnd(position)) break;
@@ -70,8 +78,9 @@ std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& posit
     std::copy(std::begin(entry.source), std::end(entry.source), datagram.flow.source.bytes.begin());
     datagram.flow.source_port = entry.source_port;
     datagram.traffic_class = entry.traffic_class;
-    datagram.form = form;
+    datagram.form = is_placed ? WireForm::kPlacedTrains : form;
     datagram.bytes = memory.At(position, bytes).subspan(sizeof entry, entry.bytes);
+    datagram.position = position;
     position += bytes;
     return datagram;
   }
@@ -191,14 +200,29 @@ std::byte* RingWriter::MarkOf(uint64_t position) const {
 }
 
 bool RingWriter::IsFilled(uint64_t position) const {
-  return FormOf(memory_, position).load(std::memory_order_acquire) ==
-         static_cast<uint8_t>(WireForm::kTrains);
+  const uint8_t state = FormOf(memory_, position).load(std::memory_order_acquire);
+  return state == static_cast<uint8_t>(WireForm::kTrains) ||
+         state == static_cast<uint8_t>(WireForm::kPlacedTrains);
 }
 
-void RingWriter::Finish(uint64_t position, uint8_t form) {
+uint64_t StoredReference::CheckOf(const JobReference& job) {
+  const uint64_t low = uint64_t{job.segment} << 32 | static_cast<uint32_t>(job.fd);
+  const uint64_t high = uint64_t{job.offset} << 32 | job.number;
+  return kRingMagic ^ low ^ std::rotl(high, 17) ^ std::rotl(uint64_t{job.slot}, 41);
+}
+
+void RingWriter::Refer(uint64_t position, std::span<std::byte> payload, const JobReference& job) {
+  const StoredReference stored{job, StoredReference::CheckOf(job)};
+  std::memcpy(payload.data(), &stored, sizeof stored);
+  FormOf(memory_, position).store(kEntryReferring, std::memory_order_release);
+}
+
+void RingWriter::Finish(uint64_t position, bool filled) {
   has_finished_ = true;
   std::erase(unfinished_, position);
-  FormOf(memory_, position).store(form, std::memory_order_release);
+  if (filled && IsFilled(position)) return;  // by its mark
+  const uint8_t state = filled ? static_cast<uint8_t>(WireForm::kTrains) : kEntryLost;
+  FormOf(memory_, position).store(state, std::memory_order_release);
 }
 
 uint64_t RingWriter::reusable() const {
@@ -225,7 +249,19 @@ RingReader RingReader::Open(int fd) {
 }
 
 bool RingReader::IsUnfilled() const {
-  return FormOf(memory_, read_).load(std::memory_order_acquire) == kEntryUnfilled;
+  return IsMissingPayload(FormOf(memory_, read_).load(std::memory_order_acquire));
+}
+
+bool RingReader::IsPlaced(uint64_t position) const {
+  return FormOf(memory_, position).load(std::memory_order_acquire) ==
+         static_cast<uint8_t>(WireForm::kPlacedTrains);
+}
+
+std::optional<RingDatagram> RingReader::PeekReferring(uint64_t& position) const {
+  bool broken = broken_;
+  if (broken) return std::nullopt;
+  return ReadEntry(memory_, position, memory_->written.load(std::memory_order_acquire),
+                   AtUnfilled::kReturn, broken);
 }
 
 std::optional<RingDatagram> RingReader::Next() {

@@ -16,8 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/base/unfilled_form.h"
 #include "emulator/host/host.h"
 #include "emulator/runtime/unique_fd.h"
+#include "emulator/transport/copy_jobs.h"
 #include "emulator/transport/train_form.h"
 #include "emulator/wire/icrc.h"
 
@@ -39,12 +41,14 @@ struct RingEntry {
   uint32_t bytes;
   uint16_t source_port;
   uint8_t traffic_class;
-  uint8_t form;  // WireForm, or one of the two below
+  uint8_t form;  // WireForm, or one of those below
   uint8_t source[16];
 };
 
 // A form whose payload is missing. The reader waits, and the writer then changes the byte.
 inline constexpr uint8_t kEntryUnfilled = 0xfe;
+// The same, and the payload's place has a StoredReference.
+inline constexpr uint8_t kEntryReferring = 0xfd;
 // A lost form. The reader skips it.
 inline constexpr uint8_t kEntryLost = 0xff;
 
@@ -57,8 +61,17 @@ inline constexpr size_t kMaxRingDatagram = 65507;
 static_assert(transport::kMaxFormBytes < kRingBytes / 4);
 // Returns the largest entry of a form in bytes.
 constexpr size_t MaxEntryBytes(WireForm form) {
-  return form == WireForm::kTrains ? transport::kMaxFormBytes : kMaxRingDatagram;
+  return form == WireForm::kDatagrams ? kMaxRingDatagram : transport::kMaxFormBytes;
 }
+
+// A JobReference in an entry. `check` shows that the writer has not replaced it by payload.
+struct StoredReference {
+  JobReference job;
+  uint64_t check;
+
+  static uint64_t CheckOf(const JobReference& job);
+};
+static_assert(sizeof(StoredReference) <= transport::kMinJobBytes);
 
 // A mapped ring. The memory is sealed against shrinking, so that an access cannot fault.
 class RingMapping {
@@ -91,6 +104,7 @@ struct RingDatagram {
   uint8_t traffic_class = 0;
   WireForm form = WireForm::kDatagrams;
   std::span<const std::byte> bytes;
+  uint64_t position = 0;
 };
 
 class RingWriter {
@@ -120,10 +134,12 @@ class RingWriter {
   // Returns the byte that a program sets to kTrains behind the payload. The reader then no longer
   // waits. nullptr where a processor may show the two stores in another order.
   std::byte* MarkOf(uint64_t position) const;
+  // Puts the reference into the payload of the unfilled form at `position`.
+  void Refer(uint64_t position, std::span<std::byte> payload, const JobReference& job);
   bool IsFilled(uint64_t position) const;
-  // Ends the reader's wait. `form` is kTrains, or kEntryLost. The entry's bytes stay as they are
-  // until Finish, even if the reader has released them.
-  void Finish(uint64_t position, uint8_t form);
+  // Ends the reader's wait: the form is filled, or lost. The entry's bytes stay as they are until
+  // Finish, even if the reader has released them.
+  void Finish(uint64_t position, bool filled);
   // Returns true if Finish was called since the last call.
   bool TakeFinished() { return std::exchange(has_finished_, false); }
   // Publishes, and tells the reader that no further datagram comes.
@@ -171,6 +187,14 @@ class RingReader {
   // Returns the next datagram, which is valid until Release. Returns nothing when there is none,
   // or when the ring is broken.
   std::optional<RingDatagram> Next();
+  // Returns the unfilled form at `position`, which has a reference, and moves `position` behind it.
+  // Returns nothing if another entry is there, or none. `position` is position(), or was set by
+  // this function.
+  std::optional<RingDatagram> PeekReferring(uint64_t& position) const;
+  // Returns the position of the next entry.
+  uint64_t position() const { return read_; }
+  // Returns true if the form at `position` has its payload at the place that its reader named.
+  bool IsPlaced(uint64_t position) const;
   // Gives the bytes of all returned datagrams back to the writer.
   void Release() { memory_->released.store(read_, std::memory_order_release); }
   // Returns true when the writer's numbers were impossible. Nothing more is read then.

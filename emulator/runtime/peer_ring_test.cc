@@ -177,7 +177,7 @@ TEST(PeerRingTest, TheReaderWaitsAtAnUnfilledForm) {
   EXPECT_FALSE(pair.reader.has_unread()) << "a host with nothing else to do may sleep";
   EXPECT_FALSE(pair.reader.Next());
   EXPECT_FALSE(pair.reader.broken());
-  pair.writer.Finish(position, static_cast<uint8_t>(WireForm::kTrains));
+  pair.writer.Finish(position, /*filled=*/true);
   EXPECT_TRUE(pair.writer.TakeFinished());
   EXPECT_FALSE(pair.writer.TakeFinished());
   EXPECT_TRUE(pair.reader.has_unread());
@@ -200,19 +200,19 @@ TEST(PeerRingTest, AMarkShowsAFormToTheReader) {
 TEST(PeerRingTest, BytesOfAFormAreNotReusedBeforeItsFinish) {
   Pair pair;
   const uint64_t position = WriteUnfilled(pair.writer, 5000);
-  pair.writer.Finish(WriteUnfilled(pair.writer, 5000), kEntryLost);
+  pair.writer.Finish(WriteUnfilled(pair.writer, 5000), /*filled=*/false);
   // The reader lies, or has read a marked form.
   pair.memory->released.store(pair.memory->written.load());
   size_t written = 0;
   while (Write(pair.writer, 1000, 1)) written += 1000;
   EXPECT_LT(written, kRingBytes - 10000);
-  pair.writer.Finish(position, kEntryLost);
+  pair.writer.Finish(position, /*filled=*/false);
   EXPECT_TRUE(Write(pair.writer, 5000, 1));
 }
 
 TEST(PeerRingTest, TheReaderSkipsALostForm) {
   Pair pair;
-  pair.writer.Finish(WriteUnfilled(pair.writer, 5000), kEntryLost);
+  pair.writer.Finish(WriteUnfilled(pair.writer, 5000), /*filled=*/false);
   ASSERT_TRUE(Write(pair.writer, 4, 2));
   EXPECT_EQ(pair.reader.Next()->bytes.size(), 4u);
   pair.reader.Release();

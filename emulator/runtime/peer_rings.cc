@@ -14,16 +14,11 @@
 #include <utility>
 
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/peer_files.h"
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu::runtime {
 namespace {
-
-// Opens a descriptor of another process anew.
-UniqueFd OpenOf(uint32_t pid, uint32_t fd, int flags) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
-  return UniqueFd(open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK));
-}
 
 bool IsPipe(int fd) {
   struct stat status;
@@ -41,9 +36,12 @@ class FormInRing final : public UnfilledForm {
     return std::byte{static_cast<uint8_t>(WireForm::kTrains)};
   }
   bool IsFilled() const override { return ring_->IsFilled(position_); }
-  void Finish(bool filled) override {
-    ring_->Finish(position_, filled ? static_cast<uint8_t>(WireForm::kTrains) : kEntryLost);
+  bool takes_references() const override { return mark() != nullptr; }
+  bool Refer(const JobReference& job) override {
+    ring_->Refer(position_, payload_, job);
+    return true;
   }
+  void Finish(bool filled) override { ring_->Finish(position_, filled); }
   void Abandon() override {
     ring_->Retire();
     Finish(false);
@@ -339,7 +337,51 @@ void OwnRings::DropEnded() {
 }
 
 bool OwnRings::HasUnread() const {
-  return std::ranges::any_of(rings_, [](const auto& ring) { return ring->reader.has_unread(); });
+  return std::ranges::any_of(
+      rings_, [](const auto& ring) { return ring->reader.has_unread() || ring->MayLookAhead(); });
+}
+
+// A form may be looked at if all forms before it are read, or copied directly. Otherwise the host
+// would copy an earlier payload after a later one.
+bool OwnRings::Ring::MayLookAhead() const {
+  uint64_t position = ahead.empty() ? reader.position() : ahead.back().end;
+  return ahead.size() < kMaxAhead && !reader.has_unread() &&
+         std::ranges::all_of(ahead, [this](const Ahead& form) { return IsDirect(form); }) &&
+         reader.PeekReferring(position).has_value();
+}
+
+bool OwnRings::Ring::IsDirect(const Ahead& each) const {
+  return each.form != nullptr && (each.form->IsDirect() || reader.IsPlaced(each.position));
+}
+
+void OwnRings::LookAhead(Ring& ring, const DirectHandler& direct) {
+  while (ring.MayLookAhead() && !ring.is_closed) {
+    uint64_t position = ring.ahead.empty() ? ring.reader.position() : ring.ahead.back().end;
+    const std::optional<RingDatagram> next = ring.reader.PeekReferring(position);
+    if (!next) return;
+    const size_t head = transport::FormHeadBytes(next->bytes);
+    std::shared_ptr<FormOfPeer> form =
+        head == 0 ? nullptr
+                  : FormOfPeer::Open(job_pages_, ring.offer.pid, next->bytes.subspan(head));
+    ring.ahead.push_back({next->position, position, form});
+    if (form == nullptr) return;
+    wire::UdpFlow flow = next->flow;
+    flow.destination = ring.port;
+    flow.destination_port = wire::kRoceUdpPort;
+    if (!direct(flow, next->bytes, form)) form->Decline();
+  }
+}
+
+bool OwnRings::PassAhead(Ring& ring) {
+  bool is_direct = false;
+  while (!ring.ahead.empty() && ring.reader.position() >= ring.ahead.front().end) {
+    const Ahead& front = ring.ahead.front();
+    is_direct =
+        ring.reader.position() == front.end && front.form != nullptr && front.form->was_offered();
+    if (front.form != nullptr) front.form->SetOver();
+    ring.ahead.pop_front();
+  }
+  return is_direct;
 }
 
 bool OwnRings::AwaitsPayload() const {
@@ -353,13 +395,14 @@ bool OwnRings::HasUnreadFrom(uint32_t pid) const {
   });
 }
 
-bool OwnRings::Receive(const Handler& handler) {
+bool OwnRings::Receive(const Handler& handler, const DirectHandler& direct) {
   bool found = false, any_ended = false;
   // The handler may close a port, and thus change the list.
   for (size_t i = 0; i < rings_.size(); i++) {
     const std::shared_ptr<Ring> ring = rings_[i];
     if (ring->in_use) continue;
     if (ring->reader.has_unread()) found |= ReceiveFrom(*ring, handler);
+    if (direct) LookAhead(*ring, direct);
     any_ended |= ring->reader.ended();
   }
   if (any_ended) DropEnded();
@@ -388,7 +431,10 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   size_t count = 0, total_bytes = 0;
   for (; count < kMaxAtOnce && total_bytes < kMaxBytesAtOnce && !ring.is_closed; count++) {
     const std::optional<RingDatagram> next = ring.reader.Next();
+    const bool was_direct = PassAhead(ring);
     if (!next) break;
+    // Nobody named a place: the form has no payload.
+    if (next->form == WireForm::kPlacedTrains && !was_direct) continue;
     if (next->flow.source != flow.source || next->flow.source_port != flow.source_port ||
         next->form != form) {
       hand_over();

@@ -12,6 +12,7 @@
 
 #include "emulator/base/net_address.h"
 #include "emulator/base/time.h"
+#include "emulator/runtime/direct_forms.h"
 #include "emulator/runtime/peer_ring.h"
 #include "emulator/runtime/queue_credit.h"
 #include "emulator/runtime/ring_door.h"
@@ -143,6 +144,8 @@ class OwnRings {
   static constexpr size_t kMaxAtOnce = 48;
   // The same limit in bytes, for forms of trains.
   static constexpr size_t kMaxBytesAtOnce = size_t{256} << 10;
+  // The most unfilled forms of a ring whose destination is named.
+  static constexpr size_t kMaxAhead = 32;
   // A datagram of at most this many bytes is copied before it is read, because the writer may
   // change the ring. CM messages are smaller. Of a larger datagram, the host reads each header
   // field once.
@@ -175,10 +178,14 @@ class OwnRings {
   using Handler = std::function<void(const wire::UdpFlow& flow, WireForm form,
                                      std::span<const std::span<const std::byte>> udp_payloads,
                                      const NetAddress& at)>;
+  // Acts as Host::Direct.
+  using DirectHandler =
+      std::function<bool(const wire::UdpFlow& flow, std::span<const std::byte> form,
+                         const std::shared_ptr<DirectForm>& direct)>;
   // Delivers the next datagrams of each ring. The spans are valid in the handler only. In a nested
   // call, which a handler makes, the ring of that handler is left out. Returns true if there were
-  // datagrams.
-  bool Receive(const Handler& handler);
+  // datagrams. Then calls `direct`, if it is set, for forms whose payload is missing.
+  bool Receive(const Handler& handler, const DirectHandler& direct = nullptr);
   // Returns how many bytes Receive has delivered.
   uint64_t received_bytes() const { return received_bytes_; }
   // Returns true during a handler of Receive.
@@ -190,18 +197,29 @@ class OwnRings {
     QueuePage* page;  // of UdpNetwork's OwnQueue
     uint32_t offers_seen = 0;
   };
+  // An unfilled form that LookAhead has examined.
+  struct Ahead {
+    uint64_t position, end;
+    std::shared_ptr<FormOfPeer> form;  // nullptr: its reference was wrong
+  };
   struct Ring {
     NetAddress port;
     uint32_t slot;
     RingOffer offer;
     RingReader reader;
-    bool in_use = false;     // by a handler
-    bool is_closed = false;  // its port was closed
+    bool in_use = false;        // by a handler
+    bool is_closed = false;     // its port was closed
+    std::deque<Ahead> ahead{};  // in their order, from the next entry on
+    bool MayLookAhead() const;
+    bool IsDirect(const Ahead& form) const;
   };
   OwnRings(UniqueFd read, UniqueFd write)
       : wake_read_(std::move(read)), wake_write_(std::move(write)) {}
   void TakeOffersOf(Port& port);
   bool ReceiveFrom(Ring& ring, const Handler& handler);
+  void LookAhead(Ring& ring, const DirectHandler& direct);
+  // Forgets examined forms that were read. Returns true if the last one was copied directly.
+  static bool PassAhead(Ring& ring);
   void FreeSlot(const Ring& ring);
   void DropEnded();
 
@@ -213,6 +231,7 @@ class OwnRings {
     std::unique_ptr<std::byte[]> copies;
   };
   std::array<Buffers, 2> buffers_;
+  ForeignJobPages job_pages_;
   int receiving_ = 0;
   uint64_t received_bytes_ = 0;
 };

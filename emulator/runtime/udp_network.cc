@@ -326,10 +326,10 @@ void UdpNetwork::SendBySocket(UdpPort& port, const wire::UdpFlow& flow, uint8_t 
   port.Commit();
 }
 
-bool UdpNetwork::ReceiveShared(const Handler& handler) {
+bool UdpNetwork::ReceiveShared(const Handler& handler, const OwnRings::DirectHandler& direct) {
   if (own_rings_ == nullptr) return ReceiveStaged(handler);
   if (own_rings_->HasOffers()) Stage();
-  return ReceiveStaged(handler) || own_rings_->Receive(handler);
+  return ReceiveStaged(handler) || own_rings_->Receive(handler, direct);
 }
 
 void UdpNetwork::PrepareRingsForSleep(bool asleep) {

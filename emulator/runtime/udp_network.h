@@ -96,8 +96,8 @@ class UdpNetwork final : public Network {
   bool ReceivePort(uint32_t number, const Handler& handler);
   bool ReceiveGroup(uint32_t number, const Handler& handler);
   // Delivers the datagrams that were received while a send waited, and then those in rings. Returns
-  // true if there were any.
-  bool ReceiveShared(const Handler& handler);
+  // true if there were any. `direct` acts as that of OwnRings::Receive.
+  bool ReceiveShared(const Handler& handler, const OwnRings::DirectHandler& direct = nullptr);
   // Tells other hosts whether they must wake up this host, and acknowledges a wake-up (kRings).
   // After PrepareRingsForSleep(true), check HasUnreadInRings before sleeping.
   void PrepareRingsForSleep(bool asleep);

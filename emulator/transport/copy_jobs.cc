@@ -1,6 +1,7 @@
 #include "emulator/transport/copy_jobs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rdmaemu::transport {
 namespace {
@@ -29,6 +30,21 @@ uint32_t Fill(CopyRange (&out)[CopyJob::kMaxRanges], std::span<const MemoryRange
 }
 
 CopyJob& JobOf(const JobOffer& offer) { return offer.share->jobs->jobs[offer.slot]; }
+
+// Returns true while no thread has taken the job, but one may.
+bool IsUntaken(CopyJob::State state) {
+  return state == CopyJob::kOffered || state == CopyJob::kAwaiting;
+}
+// Returns true while a thread copies, or another host names the destination.
+bool IsInUse(CopyJob::State state) {
+  return state == CopyJob::kTaken || state == CopyJob::kAdjusting;
+}
+
+// Ends an offer that no thread has taken. Returns false if one has.
+bool TakeFromProgram(CopyJob& job) {
+  return job.Claim(CopyJob::kFree) || job.Claim(job.number, CopyJob::kAwaiting, CopyJob::kFree) ||
+         job.Claim(CopyJob::kFree);
+}
 
 }  // namespace
 
@@ -99,9 +115,11 @@ bool CopyJobs::TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from) 
 }
 
 JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
-                                const UnfilledForm& form) {
+                                UnfilledForm& form, bool may_be_direct) {
   if (!TakesHostCopy(now, qp, from)) return {};
   GroupShare& share = qp.share();
+  const bool is_referred = may_be_direct && form.takes_references() && share.jobs_place.fd >= 0 &&
+                           !BoardOf(share).refused_directly;
   const std::span<std::byte> to = form.payload();
   const MemoryRange range{reinterpret_cast<uint64_t>(to.data()), to.size()};
   return Publish({.share = &share,
@@ -110,16 +128,19 @@ JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& fro
                   .other = qp.handle,
                   .from = SideOf(from),
                   .to = {},
-                  .offered_at = now},
+                  .offered_at = now,
+                  .is_to_host = true,
+                  .awaits_destination = is_referred},
                  {.pid = memory_.HostPidFor(share.sole_process),
                   .push = true,
                   .own = from.ranges(),
                   .other = {&range, 1},
                   .mark_at = form.mark(),
-                  .mark = form.filled_mark()});
+                  .mark = form.filled_mark()},
+                 is_referred ? &form : nullptr);
 }
 
-JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied) {
+JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied, UnfilledForm* refers) {
   if (free_.empty()) {
     offers_.emplace_back();
     free_.push_back(static_cast<uint32_t>(offers_.size()));
@@ -132,13 +153,19 @@ JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied) {
   board.in_use[offer.slot] = true;
   CopyJob& job = share.jobs->jobs[offer.slot];
   job.number = board.offered;
-  job.pid = copied.pid;
+  job.pid = job.mark_pid = copied.pid;
   job.pull = copied.push ? 0 : 1;
   job.own_count = Fill(job.own, copied.own);
   job.other_count = Fill(job.other, copied.other);
   job.mark_address = reinterpret_cast<uint64_t>(copied.mark_at);
   job.mark = static_cast<uint8_t>(copied.mark);
-  job.Set(CopyJob::kOffered);
+  job.Set(refers != nullptr ? CopyJob::kAwaiting : CopyJob::kOffered);
+  if (refers != nullptr) {
+    JobReference reference = share.jobs_place;
+    reference.slot = offer.slot;
+    reference.number = job.number;
+    if (!refers->Refer(reference)) job.Set(CopyJob::kOffered);
+  }
   std::atomic_ref(share.jobs->offered).store(++board.offered, std::memory_order_release);
   return ticket;
 }
@@ -159,14 +186,17 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
       board.polled_at = board.copied_at = now;
       return JobOutcome::kCopied;
     case CopyJob::kTaken:
+    case CopyJob::kAdjusting:
       return JobOutcome::kWaiting;
+    case CopyJob::kAwaiting:
     case CopyJob::kOffered:
-      if (now < EndOf(offer) || !job.Claim(CopyJob::kFree)) {
+      if (offer.is_to_host || now < EndOf(offer) || !TakeFromProgram(job)) {
         return JobOutcome::kWaiting;
       }
       return JobOutcome::kNotCopied;
     case CopyJob::kRefused:
-      board.refused = true;
+      // The program may still copy to this host.
+      (job.pid == job.mark_pid ? board.refused : board.refused_directly) = true;
       return JobOutcome::kNotCopied;
     default:
       return JobOutcome::kNotCopied;
@@ -176,7 +206,7 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
 std::optional<Time> CopyJobs::DeadlineOf(JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
   const bool ended = offer.share == nullptr || offer.withdrawn;
-  if (!ended && JobOf(offer).Now() != CopyJob::kOffered) return std::nullopt;
+  if (!ended && !IsUntaken(JobOf(offer).Now())) return std::nullopt;
   return ended ? offer.offered_at + kOfferFor : EndOf(offer);
 }
 
@@ -184,10 +214,11 @@ bool CopyJobs::HasEnded(JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
   if (offer.share == nullptr || offer.withdrawn) return true;
   const CopyJob::State state = JobOf(offer).Now();
-  return state != CopyJob::kOffered && state != CopyJob::kTaken;
+  return !IsUntaken(state) && !IsInUse(state);
 }
 
 Time CopyJobs::EndOf(const JobOffer& offer) {
+  if (JobOf(offer).Now() == CopyJob::kAwaiting) return offer.offered_at + kAwaitDestinationFor;
   const bool is_busy =
       std::atomic_ref(offer.share->jobs->busy).load(std::memory_order_relaxed) != 0;
   return std::max(offer.offered_at, BoardOf(*offer.share).copied_at) +
@@ -198,22 +229,26 @@ bool CopyJobs::End(JobTicket ticket) {
   JobOffer& offer = Of(ticket);
   bool has_ended = true;
   if (offer.share != nullptr) {
-    has_ended = offer.withdrawn ? JobOf(offer).Now() != CopyJob::kTaken : Withdraw(offer);
+    has_ended = offer.withdrawn ? !IsInUse(JobOf(offer).Now()) : Withdraw(offer);
   }
   Free(ticket);
   return has_ended;
 }
 
 bool CopyJobs::IsOverdue(Time now, JobTicket ticket) {
-  const JobOffer& offer = Of(ticket);
-  const bool is_offered =
-      offer.share != nullptr && !offer.withdrawn && JobOf(offer).Now() == CopyJob::kOffered;
-  return is_offered && now >= EndOf(offer);
+  JobOffer& offer = Of(ticket);
+  if (offer.share == nullptr || offer.withdrawn) return false;
+  const CopyJob::State state = JobOf(offer).Now();
+  // The other host has offered the copy to the program since the last look.
+  if (state == CopyJob::kOffered && std::exchange(offer.awaits_destination, false)) {
+    offer.offered_at = now;
+  }
+  return IsUntaken(state) && now >= EndOf(offer);
 }
 
 bool CopyJobs::TakeBack(JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
-  if (offer.share == nullptr || offer.withdrawn || !JobOf(offer).Claim(CopyJob::kFree)) {
+  if (offer.share == nullptr || offer.withdrawn || !TakeFromProgram(JobOf(offer))) {
     return false;
   }
   Free(ticket);
@@ -237,12 +272,13 @@ void CopyJobs::Forget(const GroupShare& share) {
 bool CopyJobs::Withdraw(JobOffer& offer) {
   offer.withdrawn = true;
   CopyJob& job = JobOf(offer);
-  if (job.Claim(CopyJob::kFree)) return true;
+  if (TakeFromProgram(job)) return true;
   JobBoard& board = BoardOf(*offer.share);
   // After the host has waited in vain for one job of a group, it no longer waits for that group's
   // other jobs.
   for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
-    if (job.Now() != CopyJob::kTaken) return true;
+    const CopyJob::State state = job.Now();
+    if (IsUntaken(state) ? TakeFromProgram(job) : !IsInUse(state)) return true;
     memory_.LetOthersRun();
   }
   board.stopped = board.refused = true;

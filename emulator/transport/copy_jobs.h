@@ -27,6 +27,8 @@ inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
 inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
 // The same limit while a thread of the program makes other copies.
 inline constexpr Duration kOfferWhileBusyFor = std::chrono::milliseconds(1);
+// How long a copy awaits the host that may name its destination. Afterwards this host makes it.
+inline constexpr Duration kAwaitDestinationFor = std::chrono::microseconds(200);
 // How often the host yields while it waits for a copy that a thread began. Afterwards the host
 // continues without that copy, because the thread has probably been stopped.
 inline constexpr int kMaxWaitsForCopy = 20000;
@@ -40,6 +42,7 @@ struct JobBoard final : TransportState {
   Time copied_at{};      // when the host last saw that a thread had ended a copy
   bool refused = false;  // no more jobs: the kernel denies the program access, or `stopped` is set
   bool stopped = false;  // a thread of the program was stopped during a copy
+  bool refused_directly = false;  // no more copies to programs of other hosts
 };
 
 // The smallest range that contains all bytes of one side of a copy.
@@ -61,6 +64,8 @@ struct JobOffer {
   JobSide from, to;
   Time offered_at{};
   bool withdrawn = false;
+  bool is_to_host = false;          // FormFills takes it back
+  bool awaits_destination = false;  // when the host last looked
 
   bool Touches(ProcessId process, const MemoryRange& range) const {
     return from.Touches(process, range) || to.Touches(process, range);
@@ -85,9 +90,10 @@ class CopyJobs {
   // Returns true if OfferToHost would return a ticket.
   bool TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from);
   // Offers a copy from a program's memory to `form` in this host's memory, which must stay mapped
-  // while the offer exists (End). Offers it to the QP's own program.
-  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
-                        const UnfilledForm& form);
+  // while the offer exists (End). Offers it to the QP's own program. With `may_be_direct` the
+  // form's receiver may first name a destination in the memory of its program.
+  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from, UnfilledForm& form,
+                        bool may_be_direct);
   JobOutcome OutcomeOf(Time now, JobTicket ticket);
   std::optional<Time> DeadlineOf(JobTicket ticket);
   // Returns true if no thread makes the copy now, or will.
@@ -121,7 +127,7 @@ class CopyJobs {
     std::byte* mark_at = nullptr;
     std::byte mark{};
   };
-  JobTicket Publish(const JobOffer& offer, const Copied& copied);
+  JobTicket Publish(const JobOffer& offer, const Copied& copied, UnfilledForm* refers = nullptr);
   JobOffer& Of(JobTicket ticket) { return offers_[ticket.number - 1]; }
   JobOutcome StateOf(Time now, JobOffer& offer);
   // Returns when the host makes the copy of an offer that no thread has taken.

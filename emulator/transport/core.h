@@ -15,6 +15,7 @@
 #include "emulator/transport/engine.h"
 #include "emulator/transport/fifo.h"
 #include "emulator/transport/form_fills.h"
+#include "emulator/transport/form_targets.h"
 #include "emulator/transport/payload_owner.h"
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/train.h"
@@ -65,12 +66,14 @@ class Core {
       : env(environment),
         doors(env.doors == nullptr ? kNoDoors : env.doors->flags),
         payloads(env.memory, doors),
-        fills(env.memory, payloads) {}
+        fills(env.memory, payloads),
+        targets(env.verbs, env.memory, payloads) {}
 
   Engine::Environment env;
   const DoorFlags& doors;
   PayloadOwner payloads;
   FormFills fills;
+  FormTargets targets;
   bool is_wire_full = false;  // a form found no room since the flag was cleared
   bool sends_now = false;     // forms wait for room, and the host copies their payload
   EngineCounters counters;

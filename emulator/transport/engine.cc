@@ -109,6 +109,23 @@ class Engine::Impl final : public Receiver {
     responder_.SendCollectedAcks(now);
   }
 
+  void ReceivePlaced(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
+    is_placed_ = true;
+    Receive(now, flow, packets, nullptr);
+    is_placed_ = false;
+  }
+
+  bool Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
+    QueuePair* const qp = core_.env.verbs.FindQp(train.destination, train.headers.destination_qpn);
+    return qp != nullptr && qp->type == IBV_QPT_RC &&
+           Refusal(*qp, train, /*counts=*/false) == nullptr &&
+           core_.targets.Name(core_.ContextOf(*qp), train, form);
+  }
+
+  Status ReadPlaced(const Train& train, std::span<std::byte> payload) {
+    return core_.targets.Read(train.headers.destination_qpn, train.headers.psn, payload);
+  }
+
   void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     core_.counters.local_packets++;
     LoadOneFromWire(flow, packet);
@@ -153,6 +170,10 @@ class Engine::Impl final : public Receiver {
   bool AwaitsForms() const { return !core_.fills.empty(); }
   bool HasFilledForms() { return core_.fills.AnyEnded(); }
   void FinishForms() { core_.fills.FinishAll(); }
+  void StopCopies() {
+    core_.fills.FinishAll();
+    core_.targets.Withdraw();
+  }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
   bool Take(Time now) {
@@ -237,7 +258,7 @@ class Engine::Impl final : public Receiver {
     TellEnded(now, qp);
   }
   void Quiesce(const PayloadScope& scope) {
-    core_.fills.FinishAll();
+    StopCopies();
     if (const auto* const ended = std::get_if<ProcessPayloads>(&scope)) {
       core_.fills.Forget(ended->process);
     }
@@ -287,6 +308,7 @@ class Engine::Impl final : public Receiver {
     train.is_bytes = true;
     train.bytes = first.payload;
     train.parts = {};
+    train.placed = is_placed_;
   }
 
   void LoadOneFromWire(const wire::UdpFlow& flow, const wire::Packet& packet) {
@@ -484,7 +506,8 @@ class Engine::Impl final : public Receiver {
   }
 
   // Returns the counter of the reason why the QP refuses a packet. nullptr: the QP accepts it.
-  uint64_t* Refusal(const QueuePair& qp, const Train& train) {
+  // Counts a wrong P_Key, if `counts`.
+  uint64_t* Refusal(const QueuePair& qp, const Train& train, bool counts = true) {
     EngineCounters& counters = core_.counters;
     if (!core_.env.verbs.Carries(qp)) return &counters.dropped_no_link;
     if (TypeOf(train.headers.transport) != qp.type ||
@@ -496,7 +519,7 @@ class Engine::Impl final : public Receiver {
       return &counters.dropped_wrong_state;
     }
     if (!wire::PkeysMatch(train.headers.pkey, qp.device->PkeyAt(qp.attr.pkey_index))) {
-      if (qp.device->bad_pkeys < Device::kMostBadPkeys) qp.device->bad_pkeys++;
+      if (counts && qp.device->bad_pkeys < Device::kMostBadPkeys) qp.device->bad_pkeys++;
       return &counters.dropped_wrong_pkey;
     }
     if (qp.type == IBV_QPT_UD) {
@@ -553,6 +576,7 @@ class Engine::Impl final : public Receiver {
   Unreliable unreliable_;
   Parking parking_;
   Train from_wire_;
+  bool is_placed_ = false;  // the packets that are received now have their payload elsewhere
   std::vector<std::span<const std::byte>> parts_;  // of from_wire_
 };
 
@@ -564,6 +588,16 @@ void Engine::SendPosted(Time now, GroupId group) { impl_->SendPosted(now, group)
 void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                      const NetAddress* at) {
   impl_->Receive(now, flow, packets, at);
+}
+void Engine::ReceivePlaced(Time now, const wire::UdpFlow& flow,
+                           std::span<const wire::Packet> packets) {
+  impl_->ReceivePlaced(now, flow, packets);
+}
+bool Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
+  return impl_->Direct(train, form);
+}
+Status Engine::ReadPlaced(const Train& train, std::span<std::byte> payload) {
+  return impl_->ReadPlaced(train, payload);
 }
 void Engine::ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
   impl_->ReceiveKept(now, flow, packet);
@@ -587,6 +621,7 @@ bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }
 bool Engine::HasFilledForms() { return impl_->HasFilledForms(); }
 void Engine::FinishForms() { impl_->FinishForms(); }
+void Engine::StopCopies() { impl_->StopCopies(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }
 

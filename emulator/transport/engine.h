@@ -113,6 +113,13 @@ class Engine : public TransportHooks {
   // device.
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                const NetAddress* at = nullptr);
+  // Does the same with packets whose payload is where Direct has named a place. The payloads have
+  // the right lengths, but no content.
+  void ReceivePlaced(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets);
+  // Acts as Host::Direct, for a train whose payload is missing.
+  bool Direct(const Train& train, const std::shared_ptr<DirectForm>& form);
+  // Reads the payload of a train that was copied to the place that Direct has named.
+  Status ReadPlaced(const Train& train, std::span<std::byte> payload);
   void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
     Receive(now, flow, {&packet, 1});
   }
@@ -144,6 +151,9 @@ class Engine : public TransportHooks {
   // Finishes sent trains whose payload a program's thread still copies. Call this before the host
   // waits for another host.
   void FinishForms();
+  // Does the same, and takes back the named destinations of received trains (Direct). No thread
+  // copies between hosts afterwards.
+  void StopCopies();
 
   void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;
   void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;

@@ -17,19 +17,35 @@ bool FormFills::Takes(Time now, const QpContext& requester, const Train& train) 
 
 void FormFills::Add(Time now, const QpContext& requester, const Train& train,
                     std::unique_ptr<UnfilledForm> form) {
-  const JobTicket ticket = payloads_.OfferToHost(now, *requester.qp, train.pieces, *form);
+  // A WRITE with immediate data takes a receive, which may be missing.
+  const bool may_be_direct = train.info().write && !train.info().imm;
+  const JobTicket ticket =
+      payloads_.OfferToHost(now, *requester.qp, train.pieces, *form, may_be_direct);
   Fill fill{
       ticket, std::move(form), train.pieces, {train.origin, train.epoch, train.headers.psn}, now};
   if (!ticket) return CopyByHost(fill);
   fills_.push_back(std::move(fill));
 }
 
+void FormFills::TakeBackOverdue(Time now) {
+  const bool is_overdue = std::ranges::any_of(fills_, [&](const Fill& fill) {
+    return fill.ticket && payloads_.IsOverdue(now, fill.ticket);
+  });
+  if (!is_overdue) return;
+  for (auto fill = fills_.rbegin(); fill != fills_.rend(); ++fill) {
+    if (payloads_.HasEnded(fill->ticket)) continue;
+    if (!payloads_.TakeBack(fill->ticket)) return;
+    fill->ticket = {};
+  }
+}
+
 bool FormFills::Turn(Time now) {
+  TakeBackOverdue(now);
   return std::erase_if(fills_, [&](Fill& fill) {
-           switch (payloads_.OutcomeOf(now, fill.ticket)) {
+           switch (fill.ticket ? payloads_.OutcomeOf(now, fill.ticket) : JobOutcome::kNotCopied) {
              case JobOutcome::kWaiting:
                if (now - fill.begun_at < kLongestFill) return false;
-               Finish(fill);
+               Finish(fill, !payloads_.End(fill.ticket));
                return true;
              case JobOutcome::kCopied:
                fill.form->Finish(true);
@@ -47,11 +63,14 @@ bool FormFills::AnyEnded() {
 }
 
 void FormFills::FinishAll() {
-  for (Fill& fill : std::exchange(fills_, {})) Finish(fill);
+  std::vector<Fill> fills = std::exchange(fills_, {});
+  std::vector<bool> stopped(fills.size());
+  for (size_t i = fills.size(); i > 0; i--) stopped[i - 1] = !payloads_.End(fills[i - 1].ticket);
+  for (size_t i = 0; i < fills.size(); i++) Finish(fills[i], stopped[i]);
 }
 
-void FormFills::Finish(Fill& fill) {
-  if (payloads_.End(fill.ticket) || fill.form->IsFilled()) return CopyByHost(fill);
+void FormFills::Finish(Fill& fill, bool stopped) {
+  if (!stopped || fill.form->IsFilled()) return CopyByHost(fill);
   fill.form->Abandon();
   abandoned_.emplace_back(fill.from.process(), std::move(fill.form));
   lost_.push_back(fill.request);

@@ -82,9 +82,9 @@ class PayloadOwner {
   bool TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from) {
     return jobs_.TakesHostCopy(now, qp, from);
   }
-  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from,
-                        const UnfilledForm& form) {
-    return jobs_.OfferToHost(now, qp, from, form);
+  JobTicket OfferToHost(Time now, const QueuePair& qp, const Pieces& from, UnfilledForm& form,
+                        bool may_be_direct) {
+    return jobs_.OfferToHost(now, qp, from, form, may_be_direct);
   }
 
   void Quiesce(const PayloadScope& scope);

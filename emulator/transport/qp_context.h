@@ -125,6 +125,17 @@ struct ParkedStream {
   size_t looked_at = 0;  // number of leading trains that were offered for a copy, or never will be
 };
 
+// Where the next WRITE goes, behind those whose destination was named (form_targets.h).
+struct WriteCursor {
+  uint64_t epoch = 0;  // of the QP; 0: no destination was named
+  uint32_t psn = 0;
+  bool in_message = false;
+  bool is_known = false;
+  uint64_t address = 0;
+  uint32_t rkey = 0;
+  uint32_t left = 0;
+};
+
 struct QpContext final : TransportState {
   explicit QpContext(QueuePair& queue_pair) : qp(&queue_pair) {}
 
@@ -136,6 +147,7 @@ struct QpContext final : TransportState {
   ResponderState responder;
   ParkedStream parked[2];  // requests, responses
   bool is_parking = false;
+  WriteCursor ahead;
 
   // `deadline` is when the engine must handle the QP. `armed` is the QP's entry in the timer queue,
   // which may be earlier. Progress changes only `deadline`. The timer queue is updated when `armed`

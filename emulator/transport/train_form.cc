@@ -64,6 +64,11 @@ std::span<std::byte> EmitFormHead(const Train& train, std::span<std::byte> form)
   return form.subspan(sizeof prefix + header_bytes);
 }
 
+size_t FormHeadBytes(std::span<const std::byte> form) {
+  Train train;
+  return ParseForm({}, form, train) ? form.size() - train.bytes.size() : 0;
+}
+
 bool ParseForm(const wire::UdpFlow& flow, std::span<const std::byte> form, Train& train) {
   std::array<std::byte, kMaxFormHeadBytes> head;
   const size_t head_bytes = std::min(form.size(), head.size());

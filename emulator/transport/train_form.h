@@ -30,6 +30,8 @@ size_t FormBytes(const Train& train);
 // Writes the head to the beginning of `form`, which is as long as FormBytes. Returns the rest, the
 // place of the payload.
 std::span<std::byte> EmitFormHead(const Train& train, std::span<std::byte> form);
+// Returns the length of the head of a form of another host. 0: the form is impossible.
+size_t FormHeadBytes(std::span<const std::byte> form);
 // Parses a form of another host. Reads each byte of the head once, because the sender may change
 // them. `train` gets the payload as `bytes`, and the addresses of `flow`. Returns false if the form
 // is impossible.

@@ -21,6 +21,7 @@
 #include "emulator/base/net_address.h"
 #include "emulator/base/result.h"
 #include "emulator/base/time.h"
+#include "emulator/base/unfilled_form.h"
 #include "emulator/verbs/arena.h"
 #include "emulator/verbs/completion_batch.h"
 #include "emulator/verbs/device.h"
@@ -65,6 +66,7 @@ struct GroupShare {
   ProcessId sole_process = ProcessId::kNone;
   bool awaits_process = true;  // no process has joined since the sole process ended
   JobPage* jobs = nullptr;
+  JobReference jobs_place = {};  // without a slot; another host of the same user finds `jobs` there
   bool has_new_completions = false;  // since the host's last turn ended (abi/host_turn.h)
   std::unique_ptr<TransportState> board;
   std::vector<struct CompletionQueue*> waiting;  // the queues with has_waiting

@@ -1,5 +1,6 @@
 #include "emulator/verbs/verbs.h"
 
+#include <cstddef>
 #include <new>
 
 #include "emulator/abi/process_page.h"
@@ -42,6 +43,10 @@ Result<Span> Verbs::DoorbellSpan(GroupId id) {
     auto* const page = new (span->bytes) DoorbellPage{};
     page->no_payload_shortcuts = environment_.payload_shortcuts ? 0 : 1;
     group.share.jobs = &page->jobs;
+    group.share.jobs_place = {
+        .segment = static_cast<uint32_t>(span->segment),
+        .fd = environment_.shared_memory.Descriptor(span->segment),
+        .offset = span->offset + static_cast<uint32_t>(offsetof(DoorbellPage, jobs))};
   }
   return group.doorbells;
 }

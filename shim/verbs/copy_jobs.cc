@@ -9,10 +9,15 @@
 
 namespace rdmaemu::shim {
 
+uint64_t CopyBatch::MostBytes() const {
+  return jobs_[0]->mark_pid == jobs_[0]->pid ? kMaxBytesAPoll : kMaxDirectBytesAPoll;
+}
+
 bool CopyBatch::Admits(const CopyJob& job) const {
-  return count_ == 0 || (job.pid == jobs_[0]->pid && job.pull == jobs_[0]->pull &&
-                         count_ < kMaxVectors && own_count_ + job.own_count < kMaxVectors &&
-                         other_count_ + job.other_count < kMaxVectors && bytes_ < kMaxBytesAPoll);
+  return count_ == 0 || (job.pid == jobs_[0]->pid && job.mark_pid == jobs_[0]->mark_pid &&
+                         job.pull == jobs_[0]->pull && count_ < kMaxVectors &&
+                         own_count_ + job.own_count < kMaxVectors &&
+                         other_count_ + job.other_count < kMaxVectors && bytes_ < MostBytes());
 }
 
 void CopyBatch::Add(CopyJob& job) {
@@ -23,7 +28,7 @@ void CopyBatch::Add(CopyJob& job) {
   for (uint32_t i = 0; i < std::min(job.other_count, CopyJob::kMaxRanges); i++) {
     other_[other_count_++] = {reinterpret_cast<void*>(job.other[i].address), job.other[i].length};
   }
-  if (job.mark_address != 0) {
+  if (job.mark_address != 0 && job.mark_pid == job.pid) {
     own_[own_count_++] = {&job.mark, sizeof job.mark};
     other_[other_count_++] = {reinterpret_cast<void*>(job.mark_address), sizeof job.mark};
     bytes_ += sizeof job.mark;
@@ -48,13 +53,33 @@ bool CopyBatch::Take() {
   if (offered - at > JobPage::kSlots) at = offered - JobPage::kSlots;
   for (; at != offered && bytes_ < kMaxBytesAPoll; at++) {
     CopyJob& job = page_->jobs[at % JobPage::kSlots];
-    if (job.number != at || job.Now() != CopyJob::kOffered) continue;
-    if (!Admits(job)) break;
-    if (job.Claim(CopyJob::kTaken)) Add(job);
+    if (job.number != at) continue;
+    const CopyJob::State state = job.Now();
+    // The jobs behind it must not overtake it.
+    if (state == CopyJob::kAwaiting || state == CopyJob::kAdjusting) break;
+    if (state != CopyJob::kOffered) continue;
+    // Another host may change the job until this thread has it.
+    if (!job.Claim(CopyJob::kTaken)) break;
+    if (!Admits(job)) {
+      job.Set(CopyJob::kOffered);
+      break;
+    }
+    Add(job);
   }
   next.store(at, std::memory_order_relaxed);
   if (count_ == 0) busy.store(0, std::memory_order_release);
   return count_ > 0;
+}
+
+// Writes the marks of the first jobs that go to another process than their bytes.
+bool CopyBatch::Mark(uint32_t jobs) {
+  if (jobs == 0 || jobs_[0]->mark_pid == jobs_[0]->pid) return true;
+  for (uint32_t i = 0; i < jobs; i++) {
+    own_[i] = {&jobs_[i]->mark, sizeof jobs_[i]->mark};
+    other_[i] = {reinterpret_cast<void*>(jobs_[i]->mark_address), sizeof jobs_[i]->mark};
+  }
+  return CopyWithProcess(static_cast<pid_t>(jobs_[0]->mark_pid), /*pull=*/false, {own_, jobs},
+                         {other_, jobs}) == static_cast<ssize_t>(jobs);
 }
 
 // Makes the copies. The host retries a failed copy, because it can find out whose memory is
@@ -65,10 +90,11 @@ void CopyBatch::Run() {
                                         {own_, own_count_}, {other_, other_count_});
   const CopyJob::State failed =
       moved < 0 && (errno == EPERM || errno == ENOSYS) ? CopyJob::kRefused : CopyJob::kFailed;
+  uint32_t done = 0;
+  while (done < count_ && moved >= static_cast<ssize_t>(ends_[done])) done++;
+  if (!Mark(done)) done = 0;
   errno = before;
-  for (uint32_t i = 0; i < count_; i++) {
-    jobs_[i]->Set(moved >= static_cast<ssize_t>(ends_[i]) ? CopyJob::kDone : failed);
-  }
+  for (uint32_t i = 0; i < count_; i++) jobs_[i]->Set(i < done ? CopyJob::kDone : failed);
   std::atomic_ref(page_->busy).store(0, std::memory_order_release);
   // The other host sees the marks, and its answer wakes up this program's host. A failed copy has
   // no mark.

@@ -23,10 +23,15 @@ class CopyBatch {
  private:
   // Limits for one poll. The thread then checks its queues again.
   static constexpr uint64_t kMaxBytesAPoll = 1 << 20;
+  // The same limit for copies to a program of another host. That host sees them when the last one
+  // is made, and then works for the next ones.
+  static constexpr uint64_t kMaxDirectBytesAPoll = 256 << 10;
   static constexpr uint32_t kMaxVectors = 32;
 
   bool Admits(const CopyJob& job) const;
   void Add(CopyJob& job);
+  uint64_t MostBytes() const;
+  bool Mark(uint32_t jobs);
 
   JobPage* page_;
   CopyJob* jobs_[kMaxVectors];

@@ -74,9 +74,7 @@ class Scene {
   }
   void FinishOne() {
     if (unfilled_.empty()) return;
-    const bool is_lost = in_.OneIn(2);
-    writer_.Finish(unfilled_.front(),
-                   is_lost ? kEntryLost : static_cast<uint8_t>(WireForm::kTrains));
+    writer_.Finish(unfilled_.front(), in_.OneIn(2));
     unfilled_.pop_front();
   }
   void Read() {

@@ -1,0 +1,79 @@
+#include "emulator/transport/form_targets.h"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace rdmaemu::transport {
+
+WriteCursor FormTargets::CursorOf(const QpContext& context) {
+  const ResponderState& s = context.responder;
+  const WriteCursor& ahead = context.ahead;
+  if (ahead.epoch == context.epoch && PsnDiff(ahead.psn, s.expected_psn) > 0) return ahead;
+  return {.epoch = context.epoch,
+          .psn = s.expected_psn,
+          .in_message = s.message != Message::kNone,
+          .is_known = s.message != Message::kSend,
+          .address = s.write_address,
+          .rkey = s.write_rkey,
+          .left = s.write_left};
+}
+
+bool FormTargets::Name(QpContext& context, const Train& train,
+                       const std::shared_ptr<DirectForm>& form) {
+  const QueuePair& qp = *context.qp;
+  const wire::OpcodeInfo& info = train.info();
+  WriteCursor next = CursorOf(context);
+  if (!info.write || info.imm || train.headers.psn != next.psn || !next.is_known ||
+      train.begins == next.in_message || train.mtu_bytes != context.mtu_bytes ||
+      (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
+    return false;
+  }
+  if (train.begins) {
+    next.address = train.headers.remote_address;
+    next.rkey = train.headers.rkey;
+    next.left = train.headers.dma_length;
+    if (next.left > qp.device->profile.most_request_bytes()) return false;
+  }
+  const uint64_t bytes = train.length();
+  if (bytes == 0 || bytes > next.left || train.ends != (bytes == next.left)) return false;
+  const auto whole =
+      verbs_.ResolveRemote(qp, next.rkey, next.address, next.left, IBV_ACCESS_REMOTE_WRITE);
+  if (!whole) return false;
+  const MemoryRef to{whole->process, {whole->range.address, bytes}};
+  if (qp.share().sole_process != to.process || memory_.IsShared(to.process, {&to.range, 1}))
+    return false;
+  const uint32_t pid = memory_.PidFor(to.process, to.process);
+  std::erase_if(targets_, [](const Target& target) { return target.form->IsOver(); });
+  if (pid == 0 || targets_.size() >= kMaxTargets) return false;
+  payloads_.PlaceWaiting(context, to.range);
+  if (!form->Offer(pid, {&to.range, 1})) return false;
+  targets_.push_back({qp.qpn, train.headers.psn, to, form});
+  next.psn = PsnAdd(train.last_psn(), 1);
+  next.in_message = !train.ends;
+  next.address += bytes;
+  next.left -= static_cast<uint32_t>(bytes);
+  context.ahead = next;
+  return true;
+}
+
+void FormTargets::Withdraw() {
+  std::erase_if(targets_, [](const Target& target) { return target.form->IsOver(); });
+  // The last one first: a thread takes them in their order. A stopped thread is not awaited twice.
+  int waits = 0;
+  for (size_t i = targets_.size(); i > 0; i--) {
+    for (; !targets_[i - 1].form->Withdraw() && waits < kMaxWaitsForCopy; waits++) {
+      memory_.LetOthersRun();
+    }
+  }
+}
+
+Status FormTargets::Read(uint32_t qpn, uint32_t psn, std::span<std::byte> payload) {
+  for (const Target& target : targets_) {
+    if (target.qpn != qpn || target.psn != psn || target.to.range.length != payload.size())
+      continue;
+    return memory_.Read(target.to.process, {&target.to.range, 1}, payload);
+  }
+  return Fail(ESRCH);
+}
+
+}  // namespace rdmaemu::transport
