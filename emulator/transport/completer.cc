@@ -356,7 +356,8 @@ void Completer::Expire(Time now, QpContext& context) {
     core_.counters.retransmissions++;
     SeekTo(context, s.unacked_psn);
     core_.MakeReady(context);
-  } else if (s.awaited_copies > 0 || !context.parked[1].trains.empty()) {
+  } else if (s.awaited_copies > 0 || !context.parked[1].trains.empty() ||
+             core_.fills.AwaitsDirect(context.qp->handle, context.epoch)) {
     // Nothing is lost, because a program's thread is still copying.
     core_.SetDeadline(context, AckDeadline(now, *context.qp));
   } else if (AwaitsLocalQueue(context)) {
@@ -368,7 +369,10 @@ void Completer::Expire(Time now, QpContext& context) {
 
 void Completer::Retry(Time now, QpContext& context, bool timeout, const char* why) {
   RequesterState& s = context.requester;
-  if (!IsSending(*context.qp) || s.waiting_rnr || (s.retry_started && !timeout)) return;
+  if (!IsSending(*context.qp) || s.waiting_rnr || (s.retry_started && !timeout) ||
+      core_.fills.Holds(context.qp->handle, context.epoch)) {
+    return;
+  }
   if (s.requests.empty() || PsnDiff(s.highest_psn, s.unacked_psn) <= 0) return;
   if (s.retries_left == 0) {
     context.qp->device->counters.retry_exceeded_err++;

@@ -225,14 +225,26 @@ Time CopyJobs::EndOf(const JobOffer& offer) {
          (is_busy ? kOfferWhileBusyFor : kOfferFor);
 }
 
-bool CopyJobs::End(JobTicket ticket) {
+bool CopyJobs::Stop(JobTicket ticket) {
   JobOffer& offer = Of(ticket);
-  bool has_ended = true;
-  if (offer.share != nullptr) {
-    has_ended = offer.withdrawn ? !IsInUse(JobOf(offer).Now()) : Withdraw(offer);
-  }
+  if (offer.share == nullptr) return true;
+  return offer.withdrawn ? !IsCopying(ticket) : Withdraw(offer);
+}
+
+bool CopyJobs::End(JobTicket ticket) {
+  const bool has_ended = Stop(ticket);
   Free(ticket);
   return has_ended;
+}
+
+bool CopyJobs::IsCopying(JobTicket ticket) {
+  const JobOffer& offer = Of(ticket);
+  return offer.share != nullptr && IsInUse(JobOf(offer).Now());
+}
+
+bool CopyJobs::IsDirect(JobTicket ticket) {
+  const JobOffer& offer = Of(ticket);
+  return offer.share != nullptr && offer.is_to_host && JobOf(offer).pid != JobOf(offer).mark_pid;
 }
 
 bool CopyJobs::IsOverdue(Time now, JobTicket ticket) {

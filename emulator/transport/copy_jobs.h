@@ -98,8 +98,14 @@ class CopyJobs {
   std::optional<Time> DeadlineOf(JobTicket ticket);
   // Returns true if no thread makes the copy now, or will.
   bool HasEnded(JobTicket ticket);
-  // Returns false if a thread may still write, because it was stopped during the copy.
+  // Withdraws the offer, and waits for a copy that has begun. Returns false if a thread may still
+  // write, because it was stopped during the copy. End also ends the ticket.
+  bool Stop(JobTicket ticket);
   bool End(JobTicket ticket);
+  // Returns true while a thread may write.
+  bool IsCopying(JobTicket ticket);
+  // Returns true if the copy goes to a program of another host.
+  bool IsDirect(JobTicket ticket);
   // Returns true when no thread has taken the offer within its time limit.
   bool IsOverdue(Time now, JobTicket ticket);
   // Ends the offer unless a thread has taken it. Returns true if the offer has ended.

@@ -1,6 +1,7 @@
 #include "emulator/transport/engine.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
@@ -193,7 +194,7 @@ class Engine::Impl final : public Receiver {
   bool Deliver(Time now) {
     const CompletionBatch::Scope batch(core_.env.verbs.completions());
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
-    const bool filled = !core_.fills.empty() && core_.fills.Turn(now);
+    const bool filled = !core_.fills.is_idle() && core_.fills.Turn(now);
     HandleLostForms(now);
     DeliverSomeLocal(now);
     return unparked || filled || core_.HasLocal() || !core_.round.empty();
@@ -273,7 +274,8 @@ class Engine::Impl final : public Receiver {
   // Fails the requests of forms whose payload could not be read. Sends the others again, as a QP
   // without a timer would not do that.
   void HandleLostForms(Time now) {
-    for (const FormFills::Lost& lost : core_.fills.TakeLost()) {
+    // The QP begins again with its oldest lost request, so that one is last.
+    for (const FormFills::Lost& lost : std::views::reverse(core_.fills.TakeLost())) {
       QpContext* const context = core_.Find(lost.qp);
       if (context == nullptr || context->epoch != lost.epoch) continue;
       if (lost.is_unreadable) {

@@ -39,22 +39,57 @@ void FormFills::TakeBackOverdue(Time now) {
   }
 }
 
-bool FormFills::Turn(Time now) {
-  TakeBackOverdue(now);
-  return std::erase_if(fills_, [&](Fill& fill) {
-           switch (fill.ticket ? payloads_.OutcomeOf(now, fill.ticket) : JobOutcome::kNotCopied) {
-             case JobOutcome::kWaiting:
-               if (now - fill.begun_at < kLongestFill) return false;
-               Finish(fill, !payloads_.End(fill.ticket));
-               return true;
-             case JobOutcome::kCopied:
-               fill.form->Finish(true);
-               return true;
-             default:
-               CopyByHost(fill);
-               return true;
-           }
+bool FormFills::Holds(Handle qp, uint64_t epoch) const {
+  return std::ranges::any_of(held_, [&](const Fill& fill) {
+    return fill.request.qp == qp && fill.request.epoch == epoch;
+  });
+}
+
+bool FormFills::AwaitsDirect(Handle qp, uint64_t epoch) {
+  return Holds(qp, epoch) || std::ranges::any_of(fills_, [&](const Fill& fill) {
+           return fill.request.qp == qp && fill.request.epoch == epoch &&
+                  payloads_.IsDirect(fill.ticket) && !payloads_.HasEnded(fill.ticket);
+         });
+}
+
+void FormFills::Hold(Time now, Fill& fill) {
+  fill.form->Abandon();
+  fill.begun_at = now;
+  held_.push_back(std::move(fill));
+}
+
+bool FormFills::TurnHeld(Time now) {
+  return std::erase_if(held_, [&](Fill& fill) {
+           fill.begun_at = now;
+           if (payloads_.IsCopying(fill.ticket)) return false;
+           payloads_.End(fill.ticket);
+           lost_.push_back(fill.request);
+           return true;
          }) > 0;
+}
+
+bool FormFills::Turn(Time now) {
+  const bool any_held_ended = TurnHeld(now);
+  TakeBackOverdue(now);
+  const size_t ended = std::erase_if(fills_, [&](Fill& fill) {
+    switch (fill.ticket ? payloads_.OutcomeOf(now, fill.ticket) : JobOutcome::kNotCopied) {
+      case JobOutcome::kWaiting:
+        if (now - fill.begun_at < kLongestFill) return false;
+        if (payloads_.IsDirect(fill.ticket) && payloads_.IsCopying(fill.ticket)) {
+          Hold(now, fill);
+        } else {
+          Finish(fill, !payloads_.End(fill.ticket));
+        }
+        return true;
+      case JobOutcome::kCopied:
+        fill.form->Finish(true);
+        return true;
+      default:
+        CopyByHost(fill);
+        return true;
+    }
+  });
+  return any_held_ended || ended > 0;
 }
 
 bool FormFills::AnyEnded() {
@@ -65,8 +100,15 @@ bool FormFills::AnyEnded() {
 void FormFills::FinishAll() {
   std::vector<Fill> fills = std::exchange(fills_, {});
   std::vector<bool> stopped(fills.size());
-  for (size_t i = fills.size(); i > 0; i--) stopped[i - 1] = !payloads_.End(fills[i - 1].ticket);
-  for (size_t i = 0; i < fills.size(); i++) Finish(fills[i], stopped[i]);
+  for (size_t i = fills.size(); i > 0; i--) stopped[i - 1] = !payloads_.Stop(fills[i - 1].ticket);
+  for (size_t i = 0; i < fills.size(); i++) {
+    if (stopped[i] && payloads_.IsDirect(fills[i].ticket)) {
+      Hold(fills[i].begun_at, fills[i]);
+    } else {
+      payloads_.End(fills[i].ticket);
+      Finish(fills[i], stopped[i]);
+    }
+  }
 }
 
 void FormFills::Finish(Fill& fill, bool stopped) {
@@ -78,6 +120,11 @@ void FormFills::Finish(Fill& fill, bool stopped) {
 
 void FormFills::Forget(ProcessId process) {
   std::erase_if(abandoned_, [&](const auto& each) { return each.first == process; });
+  std::erase_if(held_, [&](const Fill& fill) {
+    if (fill.from.process() != process) return false;
+    payloads_.End(fill.ticket);
+    return true;
+  });
 }
 
 // The receiver may have read a form that its mark has shown. If the program has ended, the packets
@@ -93,6 +140,7 @@ void FormFills::CopyByHost(Fill& fill) {
 
 std::optional<Time> FormFills::NextDeadline() const {
   Earliest next;
+  for (const Fill& fill : held_) next.Note(fill.begun_at + kLongestFill);
   for (const Fill& fill : fills_) {
     next.Note(payloads_.DeadlineOf(fill.ticket));
     next.Note(fill.begun_at + kLongestFill);

@@ -35,6 +35,15 @@ class FormFills {
   // another host: that host may wait for a form.
   void FinishAll();
   bool empty() const { return fills_.empty(); }
+  // Returns true if Turn has nothing to do now or later.
+  bool is_idle() const { return fills_.empty() && held_.empty(); }
+  // Returns true while a request of the QP must not be sent again: a thread was stopped while it
+  // copied the request's payload to a program of another host. It will write there later, and a
+  // completed request would have given these bytes back to that program.
+  bool Holds(Handle qp, uint64_t epoch) const;
+  // Returns true if Holds does, or while a program may copy for the QP to a program of another
+  // host. Nothing is lost then, however long it takes.
+  bool AwaitsDirect(Handle qp, uint64_t epoch);
   // Returns true if Turn would finish a form whose copy has ended. The receiver sees a form with a
   // mark before.
   bool AnyEnded();
@@ -69,10 +78,14 @@ class FormFills {
   void CopyByHost(Fill& fill);
   // Finishes the form when no thread will copy it, or one was stopped during its copy (`stopped`).
   void Finish(Fill& fill, bool stopped);
+  // Loses the form. Its request is sent again when its thread has ended the copy.
+  void Hold(Time now, Fill& fill);
+  bool TurnHeld(Time now);
 
   Memory& memory_;
   PayloadOwner& payloads_;
   std::vector<Fill> fills_;  // bounded by the slots of the programs' JobPages
+  std::vector<Fill> held_;   // as bounded as abandoned_; `begun_at` is when Turn looked last
   std::vector<Lost> lost_;
   // Forms that stopped threads of these processes may still write. At most JobPage::kSlots for each
   // process, because a program with a stopped thread gets no more offers.

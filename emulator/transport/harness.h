@@ -27,7 +27,7 @@ struct Datagram {
   wire::UdpFlow flow;
   std::vector<std::byte> bytes;
   // Nothing for a datagram. Otherwise the state of a train's form.
-  enum class Form : uint8_t { kFilled, kUnfilled, kLost };
+  enum class Form : uint8_t { kFilled, kUnfilled, kLost, kPlaced };
   std::shared_ptr<Form> form = nullptr;
 };
 
@@ -35,13 +35,23 @@ struct Datagram {
 // freed when the receiver has them.
 class FormInOut final : public UnfilledForm {
  public:
-  FormInOut(std::span<std::byte> payload, std::shared_ptr<Datagram::Form> form)
-      : payload_(payload), form_(std::move(form)) {}
+  // Refer writes to `referred`.
+  FormInOut(std::span<std::byte> payload, std::shared_ptr<Datagram::Form> form,
+            std::vector<JobReference>& referred)
+      : payload_(payload), form_(std::move(form)), referred_(referred) {}
+  bool takes_references() const override { return true; }
+  bool Refer(const JobReference& job) override {
+    referred_.push_back(job);
+    return true;
+  }
   std::span<std::byte> payload() const override { return payload_; }
   std::byte* mark() const override { return reinterpret_cast<std::byte*>(form_.get()); }
   std::byte filled_mark() const override { return std::byte(Datagram::Form::kFilled); }
-  bool IsFilled() const override { return *form_ == Datagram::Form::kFilled; }
+  bool IsFilled() const override {
+    return *form_ == Datagram::Form::kFilled || *form_ == Datagram::Form::kPlaced;
+  }
   void Finish(bool filled) override {
+    if (filled && IsFilled()) return;
     *form_ = filled ? Datagram::Form::kFilled : Datagram::Form::kLost;
   }
   void Abandon() override { Finish(false); }
@@ -49,6 +59,7 @@ class FormInOut final : public UnfilledForm {
  private:
   std::span<std::byte> payload_;
   std::shared_ptr<Datagram::Form> form_;
+  std::vector<JobReference>& referred_;
 };
 
 // One host: verbs, an engine, and the datagrams that it sends.
@@ -84,13 +95,14 @@ class Node final : public DatagramSink {
   }
   std::unique_ptr<UnfilledForm> CommitUnfilled(Time, size_t payload_bytes) override {
     *pending.form = Datagram::Form::kUnfilled;
-    auto form =
-        std::make_unique<FormInOut>(std::span(pending.bytes).last(payload_bytes), pending.form);
+    auto form = std::make_unique<FormInOut>(std::span(pending.bytes).last(payload_bytes),
+                                            pending.form, referred);
     out.push_back(std::move(pending));
     return form;
   }
   bool takes_unfilled() const override { return sends_forms; }
 
+  std::vector<JobReference> referred;  // the copy jobs of forms, if shared memory has a descriptor
   bool sends_forms = false;
   bool is_full = false;  // there is no room for forms
 
@@ -366,7 +378,11 @@ class World {
       packets.push_back({packet.headers, packet.payload.size(), now});
       if (fate(packet) == Fate::kDeliver) arriving.push_back(packet);
     }
-    to.engine.Receive(now, datagram.flow, arriving);
+    if (*datagram.form == Datagram::Form::kPlaced) {
+      to.engine.ReceivePlaced(now, datagram.flow, arriving);
+    } else {
+      to.engine.Receive(now, datagram.flow, arriving);
+    }
     return true;
   }
   std::optional<Time> EarliestDeadline() {

@@ -79,6 +79,9 @@ class PayloadOwner {
   // stopped and may write later.
   bool End(JobTicket ticket) { return jobs_.End(ticket); }
   // Act as those of CopyJobs.
+  bool Stop(JobTicket ticket) { return jobs_.Stop(ticket); }
+  bool IsCopying(JobTicket ticket) { return jobs_.IsCopying(ticket); }
+  bool IsDirect(JobTicket ticket) { return jobs_.IsDirect(ticket); }
   bool TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from) {
     return jobs_.TakesHostCopy(now, qp, from);
   }
