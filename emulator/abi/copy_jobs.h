@@ -75,6 +75,12 @@ struct JobPage {
   // The host writes this: the number after the last offered job.
   alignas(64) uint32_t offered;
   CopyJob jobs[kSlots];
+
+  // Returns true if there are jobs that no thread has examined.
+  bool HasOffers() {
+    return std::atomic_ref(next).load(std::memory_order_relaxed) !=
+           std::atomic_ref(offered).load(std::memory_order_relaxed);
+  }
 };
 
 }  // namespace rdmaemu

@@ -1,4 +1,5 @@
-// How the threads of programs have waited and worked for their host.
+// How the threads of programs have waited and worked for their host, and which of them wait no
+// more.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +15,9 @@ struct GroupWaits {
   uint32_t processor;  // counted from 1; 0: unknown
   uint32_t calls, event_waits, vain_polls, copies;
 };
+
+// The groups whose threads no longer wait for the host's turn: those with copies to make
+// (abi/copy_jobs.h), those with new completions, or all.
+enum class TurnEnd : uint8_t { kWithOffers, kWithNews, kAll };
 
 }  // namespace rdmaemu

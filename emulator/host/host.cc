@@ -665,8 +665,8 @@ std::vector<GroupWaits> Host::WaitsOfGroups() const {
   return impl_->turns().WaitsOfGroups(kMaxGroupWaits);
 }
 uint32_t Host::groups_awaiting_turn() const { return impl_->turns().waiting_groups(); }
-void Host::EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
-  impl_->turns().End(only_with_news, wake);
+void Host::EndTurn(TurnEnd end, const std::function<void(uint32_t& futex)>& wake) {
+  impl_->turns().End(end, wake);
 }
 bool Host::Take(Time now) { return impl_->Take(now); }
 bool Host::Deliver(Time now) { return impl_->Deliver(now); }

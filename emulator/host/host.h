@@ -174,9 +174,9 @@ class Host {
   // Returns how the threads of each group have waited, of the oldest kMaxGroupWaits groups.
   static constexpr size_t kMaxGroupWaits = 64;
   std::vector<GroupWaits> WaitsOfGroups() const;
-  // Ends the turn for waiting threads. `wake` must wake all threads that wait on this futex.
-  // `only_with_news`: only for groups that have new completions.
-  void EndTurn(bool only_with_news, const std::function<void(uint32_t& futex)>& wake);
+  // Ends the turn for waiting threads of the groups concerned. `wake` must wake all threads that
+  // wait on this futex.
+  void EndTurn(TurnEnd end, const std::function<void(uint32_t& futex)>& wake);
   // Does ready work. Returns true when work is left. Call this until it returns false or other
   // input waits.
   bool Work(Time now);

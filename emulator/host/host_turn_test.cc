@@ -37,9 +37,9 @@ class HostTurnTest : public ::testing::Test {
            AnnounceTurnWait(page.turn, page.host_asleep, HostTurn::kAwaitedElsewhere, turn);
   }
   // Ends the turn. Returns the futexes that the host wakes.
-  std::vector<uint32_t*> End(bool only_with_news) {
+  std::vector<uint32_t*> End(TurnEnd end) {
     std::vector<uint32_t*> woken;
-    host.EndTurn(only_with_news, [&](uint32_t& futex) { woken.push_back(&futex); });
+    host.EndTurn(end, [&](uint32_t& futex) { woken.push_back(&futex); });
     return woken;
   }
 
@@ -93,7 +93,7 @@ TEST_F(HostTurnTest, TheHostDistinguishesWhereThreadsWait) {
   (void)host.PollDoorbells(world.now);
   EXPECT_TRUE(host.IsTurnAwaitedHere());
   EXPECT_EQ(host.groups_awaiting_turn(), 2u);
-  EXPECT_EQ(End(false).size(), 2u);
+  EXPECT_EQ(End(TurnEnd::kAll).size(), 2u);
   (void)host.PollDoorbells(world.now);
   EXPECT_FALSE(host.IsTurnAwaited());
   EXPECT_EQ(host.groups_awaiting_turn(), 0u);
@@ -112,14 +112,14 @@ TEST_F(HostTurnTest, TheEndOfATurnWakesTheThreadsThatWait) {
   host.ShowProcessor(kProcessor);
   (void)host.PollDoorbells(world.now);
   EXPECT_FALSE(host.IsTurnAwaited());
-  EXPECT_TRUE(End(false).empty());
+  EXPECT_TRUE(End(TurnEnd::kAll).empty());
   ASSERT_TRUE(Await(second));
   (void)host.PollDoorbells(world.now);
   EXPECT_TRUE(host.IsTurnAwaited());
   const uint32_t before = PageOf(second).turn.ended;
-  EXPECT_EQ(End(false), std::vector{&PageOf(second).turn.ended});
+  EXPECT_EQ(End(TurnEnd::kAll), std::vector{&PageOf(second).turn.ended});
   EXPECT_NE(PageOf(second).turn.ended, before) << "a thread that has not blocked yet does not";
-  EXPECT_TRUE(End(false).empty());
+  EXPECT_TRUE(End(TurnEnd::kAll).empty());
   (void)host.PollDoorbells(world.now);
   EXPECT_FALSE(host.IsTurnAwaited());
 }
@@ -138,12 +138,48 @@ TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithNewCompletions) {
              [](rxe_send_wqe& wqe) { wqe.wr.send_flags = 0; });
   ASSERT_TRUE(Await(first));
   ASSERT_TRUE(Await(second));
-  EXPECT_TRUE(End(true).empty());
+  EXPECT_TRUE(End(TurnEnd::kWithNews).empty());
   world.Settle();
-  EXPECT_EQ(End(true), std::vector{&PageOf(second).turn.ended}) << "the send has no completion";
+  EXPECT_EQ(End(TurnEnd::kWithNews), std::vector{&PageOf(second).turn.ended})
+      << "the send has no completion";
   ASSERT_TRUE(Await(second));
-  EXPECT_TRUE(End(true).empty()) << "nothing new";
-  EXPECT_EQ(End(false).size(), 2u);
+  EXPECT_TRUE(End(TurnEnd::kWithNews).empty()) << "nothing new";
+  EXPECT_EQ(End(TurnEnd::kAll).size(), 2u);
+}
+
+TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithOffers) {
+  host.ShowProcessor(kProcessor);
+  ASSERT_TRUE(Await(first));
+  ASSERT_TRUE(Await(second));
+  EXPECT_TRUE(End(TurnEnd::kWithOffers).empty());
+  JobPage& jobs = PageOf(second).jobs;
+  jobs.offered += 2;
+  EXPECT_TRUE(End(TurnEnd::kWithNews).empty());
+  EXPECT_EQ(End(TurnEnd::kWithOffers), std::vector{&PageOf(second).turn.ended});
+  ASSERT_TRUE(Await(second));
+  jobs.next++;
+  EXPECT_EQ(End(TurnEnd::kWithOffers).size(), 1u) << "a thread has examined one of two";
+  ASSERT_TRUE(Await(second));
+  jobs.next++;
+  EXPECT_TRUE(End(TurnEnd::kWithOffers).empty());
+  EXPECT_EQ(End(TurnEnd::kAll).size(), 2u);
+}
+
+TEST_F(HostTurnTest, TheEndForOffersKeepsTheNewsOfOthers) {
+  Verb a(first), b(second);
+  Verb::Qp aq = a.CreateQp(IBV_QPT_RC), bq = b.CreateQp(IBV_QPT_RC);
+  a.ConnectRc(aq, "127.0.1.1", bq.made.qpn);
+  b.ConnectRc(bq, "127.0.1.1", aq.made.qpn);
+  std::array<uint8_t, 8> from{}, to{};
+  const MrOut from_mr = a.Register(from.data(), from.size(), kAllAccess);
+  const MrOut to_mr = b.Register(to.data(), to.size(), kAllAccess);
+  host.ShowProcessor(kProcessor);
+  b.PostRecv(bq, 1, to.data(), to.size(), to_mr.lkey);
+  a.PostSend(aq, 2, IBV_WR_SEND, from.data(), from.size(), from_mr.lkey);
+  ASSERT_TRUE(Await(second));
+  world.Settle();
+  EXPECT_TRUE(End(TurnEnd::kWithOffers).empty());
+  EXPECT_EQ(End(TurnEnd::kWithNews), std::vector{&PageOf(second).turn.ended});
 }
 
 TEST_F(HostTurnTest, TheHostSeesHowThreadsHaveWaited) {

@@ -47,10 +47,12 @@ class HostTurns {
   uint32_t waits() const { return waits_; }
   uint32_t waiting_groups() const { return waiting_groups_; }
 
-  void End(bool only_with_news, const std::function<void(uint32_t& futex)>& wake) {
+  void End(TurnEnd end, const std::function<void(uint32_t& futex)>& wake) {
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr || TurnWaits(members.doorbells->turn) == 0) continue;
-      if (!verbs_.TakeNewCompletions(group) && only_with_news) continue;
+      if (end == TurnEnd::kWithOffers && !members.doorbells->jobs.HasOffers()) continue;
+      const bool has_news = verbs_.TakeNewCompletions(group);
+      if (end == TurnEnd::kWithNews && !has_news) continue;
       HostTurn& turn = members.doorbells->turn;
       if (EndTurn(turn)) wake(turn.ended);
     }

@@ -259,10 +259,13 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
   if (placement_.IsSampleDue(real)) KeepPlace(real);
   if (contention_.IsSampleDue(real)) OpenTurn(real);
   if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
-  const TurnPolicy::Step step = turns_.Next(
-      found_work, host_->AwaitsCopies() || host_->AwaitsForms(), real, host_->IsTurnAwaitedHere());
-  if (step == TurnPolicy::Step::kGoOn) return;
-  host_->EndTurn(step == TurnPolicy::Step::kEndWithNews, [](uint32_t& futex) {
+  using enum TurnPolicy::Awaits;
+  const TurnPolicy::Awaits awaits = host_->AwaitsForms()    ? kForms
+                                    : host_->AwaitsCopies() ? kCopies
+                                                            : kNothing;
+  const auto end = turns_.Next(found_work, awaits, real, host_->IsTurnAwaitedHere());
+  if (!end) return;
+  host_->EndTurn(*end, [](uint32_t& futex) {
     syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   });
 }

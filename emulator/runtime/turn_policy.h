@@ -4,8 +4,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 
 #include "emulator/base/time.h"
+#include "emulator/host/group_waits.h"
 
 namespace rdmaemu::runtime {
 
@@ -19,22 +22,27 @@ class TurnPolicy {
   // may take time from another host.
   static constexpr Duration kLongest = std::chrono::microseconds(200);
 
-  enum class Step { kGoOn, kEndWithNews, kEndAll };
+  // While programs copy for the host, a thread without a copy waits for this long. The host then
+  // delivers several messages in one turn, and no copying thread waits meanwhile for a host that
+  // waits for its processor.
+  static constexpr Duration kAwaitCopies = std::chrono::microseconds(40);
 
-  // Returns what to do after a scan, while a thread waits. kEndWithNews: end the turn for groups
-  // that have new completions. `is_here`: a thread on the host's processor waits
-  // (HostTurn::kAwaitedHere).
-  Step Next(bool found_work, bool awaits_copies, Time now, bool is_here = true) {
+  // What the host waits for: copies of its own programs, or copies for other hosts. While it waits
+  // for other hosts, it sleeps.
+  enum class Awaits : uint8_t { kNothing, kCopies, kForms };
+
+  // Returns which waits to end after a scan, while a thread waits. `is_here`: a thread on the
+  // host's processor waits (HostTurn::kAwaitedHere).
+  std::optional<TurnEnd> Next(bool found_work, Awaits awaits, Time now, bool is_here = true) {
     if (!is_awaited_) began_ = now;
     is_awaited_ = true;
     if (found_work) idle_since_ = now;
-    const bool may_go_on =
-        found_work || !is_here ? now - began_ < kLongest : now - idle_since_ < kAwaitNews;
-    if (!may_go_on || (!found_work && awaits_copies)) {
+    if (!MayGoOn(found_work, awaits, now, is_here)) {
       is_awaited_ = false;
-      return Step::kEndAll;
+      return TurnEnd::kAll;
     }
-    return found_work ? Step::kGoOn : Step::kEndWithNews;
+    if (found_work) return std::nullopt;
+    return awaits == Awaits::kCopies ? TurnEnd::kWithOffers : TurnEnd::kWithNews;
   }
   // Call this after a scan when no thread waits.
   void NotAwaited(bool found_work, Time now) {
@@ -43,6 +51,19 @@ class TurnPolicy {
   }
 
  private:
+  bool MayGoOn(bool found_work, Awaits awaits, Time now, bool is_here) const {
+    if (found_work) return now - began_ < kLongest;
+    switch (awaits) {
+      case Awaits::kForms:
+        return false;
+      case Awaits::kCopies:
+        return now - began_ < kAwaitCopies;
+      case Awaits::kNothing:
+        break;
+    }
+    return is_here ? now - idle_since_ < kAwaitNews : now - began_ < kLongest;
+  }
+
   bool is_awaited_ = false;
   Time began_{};       // of the wait
   Time idle_since_{};  // the last scan that found work
