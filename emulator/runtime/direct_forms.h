@@ -23,6 +23,10 @@ class ForeignJobPages {
 
   // Returns the page of the host with this pid. Returns nullptr if there is no such page.
   std::shared_ptr<JobPage> Find(uint32_t pid, const JobReference& job);
+  // Call this when the host with this pid has ended. Another one may get the pid.
+  void Forget(uint32_t pid) {
+    std::erase_if(pages_, [pid](const auto& each) { return each.first.first == pid; });
+  }
 
  private:
   std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<JobPage>> pages_;  // by pid and segment

@@ -332,6 +332,7 @@ void OwnRings::DropEnded() {
       return false;
     }
     FreeSlot(*ring);
+    job_pages_.Forget(ring->offer.pid);
     return true;
   });
 }
