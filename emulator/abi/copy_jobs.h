@@ -49,9 +49,12 @@ struct alignas(64) CopyJob {
 
   // The state of a job with this number. A host that still has the number of an earlier job in the
   // same slot finds another word.
-  static constexpr uint32_t WordOf(State state, uint32_t number) { return number << 4 | state; }
+  static constexpr uint32_t kStateBits = 4;
+  static constexpr uint32_t WordOf(State state, uint32_t number) {
+    return number << kStateBits | state;
+  }
   uint32_t Word() { return std::atomic_ref(word).load(std::memory_order_acquire); }
-  State Now() { return State{Word() & 15}; }
+  State Now() { return State{Word() & ((1u << kStateBits) - 1)}; }
   void Set(State to) { std::atomic_ref(word).store(WordOf(to, number), std::memory_order_release); }
   bool Claim(State to) { return Claim(number, kOffered, to); }
   // Moves job `which` from state `from` to state `to`. Of the program and the hosts, only one
@@ -72,8 +75,9 @@ struct JobPage {
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;
-  // The host writes this: the number after the last offered job.
+  // The host writes these: the number after the last offered job, and 1 when it frees the page.
   alignas(64) uint32_t offered;
+  uint32_t is_ended;
   CopyJob jobs[kSlots];
 
   // Returns true if there are jobs that no thread has examined.

@@ -43,6 +43,13 @@ class UnfilledForm {
   virtual void Abandon() = 0;
 };
 
+// What a receiver knows about the destination of a form that has a reference.
+enum class Naming : uint8_t {
+  kNamed,
+  kLater,  // not before the forms in front of it are executed
+  kNever,  // no other process can write there
+};
+
 // The receiver's side of a form whose sender has called Refer. The sender's program can copy the
 // payload into the memory of the receiver's program, or into the form.
 class DirectForm {
@@ -57,9 +64,10 @@ class DirectForm {
   virtual void Decline() = 0;
   // Returns true while the program may copy, copies, or has copied to the destination.
   virtual bool IsDirect() = 0;
-  // Takes the offer back, if no thread has taken it. Returns false while a thread copies.
+  // Takes the offer back, if no thread has taken it. Returns false while a thread copies. Call it
+  // again then.
   virtual bool Withdraw() = 0;
-  // Returns true when the receiver has read the form. Its destination is no longer used.
+  // Returns true when the receiver has read the form, or never will, and no thread copies.
   virtual bool IsOver() const = 0;
 };
 

@@ -220,8 +220,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     reception_.Receive(now, flow, udp_payloads, at, form);
   }
 
-  bool Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-              const std::shared_ptr<DirectForm>& direct) {
+  Naming Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                const std::shared_ptr<DirectForm>& direct) {
     return reception_.Direct(now, flow, form, direct);
   }
 
@@ -644,8 +644,8 @@ void Host::Receive(Time now, const wire::UdpFlow& flow,
                    WireForm form) {
   impl_->Receive(now, flow, udp_payloads, at, form);
 }
-bool Host::Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-                  const std::shared_ptr<DirectForm>& direct) {
+Naming Host::Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                    const std::shared_ptr<DirectForm>& direct) {
   return impl_->Direct(now, flow, form, direct);
 }
 void Host::Refused(Time now, const NetAddress& local, const NetAddress& remote) {

@@ -54,7 +54,7 @@ struct HostConfig {
 
 // A network transmits UDP payloads with ICRC (kDatagrams). A network between hosts that share
 // memory also transmits forms of trains (transport/train_form.h), which have no ICRC.
-// The payload of kPlacedTrains is where the host said (Host::Direct), and not in the form.
+// The payload of kPlacedTrains is at the place that Host::Direct has named, and not in the form.
 enum class WireForm : uint8_t { kDatagrams, kTrains, kPlacedTrains };
 
 // Sends a host's UDP payloads, which are sealed and complete, and its forms of trains.
@@ -147,11 +147,11 @@ class Host {
                const NetAddress* at = nullptr) {
     Receive(now, flow, {&udp_payload, 1}, at);
   }
-  // Examines the head of a form whose payload is not there, and which is the next one, or directly
-  // behind others for which this function returned true. Names the place of its payload to the
-  // sender (DirectForm::Offer), if that is known now. Returns false if not.
-  bool Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-              const std::shared_ptr<DirectForm>& direct);
+  // Examines the head of a form whose payload is not there. Names the place of its payload to the
+  // sender (DirectForm::Offer), if that is known now. `direct` is nullptr if a form before it has
+  // not been read, and this function did not return kNamed for it.
+  Naming Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                const std::shared_ptr<DirectForm>& direct);
   // Handles ICMP port unreachable (Network::ReportRefusals): no host listens at UDP port 4791 of
   // `remote`, to which `local` has sent.
   void Refused(Time now, const NetAddress& local, const NetAddress& remote);

@@ -121,13 +121,15 @@ bool Reception::SeesPackets() const {
   return parts_.stands_still() || flags.packets || flags.completions || parts_.fabric.captures();
 }
 
-bool Reception::Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-                       const std::shared_ptr<DirectForm>& direct) {
+Naming Reception::Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                         const std::shared_ptr<DirectForm>& direct) {
   parts_.faults.SetNow(now);
   transport::Train train;
-  return !SeesPackets() && transport::ParseForm(flow, form, train) &&
-         parts_.verbs.IsLocal(flow.destination) && parts_.verbs.Carries(flow.destination) &&
-         parts_.engine.Direct(train, direct);
+  if (SeesPackets() || !transport::ParseForm(flow, form, train) ||
+      !parts_.verbs.IsLocal(flow.destination) || !parts_.verbs.Carries(flow.destination)) {
+    return Naming::kNever;
+  }
+  return parts_.engine.Direct(train, direct);
 }
 
 void Reception::ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow,

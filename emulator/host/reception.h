@@ -38,8 +38,8 @@ class Reception {
                std::span<const std::span<const std::byte>> udp_payloads, const NetAddress* at,
                WireForm form);
   // Acts as Host::Direct.
-  bool Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
-              const std::shared_ptr<DirectForm>& direct);
+  Naming Direct(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
+                const std::shared_ptr<DirectForm>& direct);
   // Receives a packet that the packets' door delayed.
   void ReceiveKept(Time now, const PacketFaults::Kept& kept, const wire::Packet& packet);
 

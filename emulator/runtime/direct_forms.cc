@@ -36,14 +36,20 @@ std::shared_ptr<JobPage> Map(int fd, uint32_t offset) {
 }  // namespace
 
 std::shared_ptr<JobPage> ForeignJobPages::Find(uint32_t pid, const JobReference& job) {
-  const auto found = pages_.find({pid, job.segment});
+  const auto found = pages_.find({pid, job.segment, job.offset});
   if (found != pages_.end()) return found->second;
   const UniqueFd fd = OpenOf(pid, static_cast<uint32_t>(job.fd), O_RDWR);
   if (!fd) return nullptr;
   std::shared_ptr<JobPage> page = Map(fd.get(), job.offset);
   if (page == nullptr) return nullptr;
   if (pages_.size() >= kMaxPages) pages_.clear();
-  return pages_[{pid, job.segment}] = std::move(page);
+  return pages_[{pid, job.segment, job.offset}] = std::move(page);
+}
+
+void ForeignJobPages::ForgetEnded() {
+  std::erase_if(pages_, [](const auto& each) {
+    return std::atomic_ref(each.second->is_ended).load(std::memory_order_relaxed) != 0;
+  });
 }
 
 std::shared_ptr<FormOfPeer> FormOfPeer::Open(ForeignJobPages& pages, uint32_t pid,
@@ -90,6 +96,10 @@ bool FormOfPeer::IsDirect() {
          word == CopyJob::WordOf(CopyJob::kDone, number_);
 }
 
+bool FormOfPeer::IsOver() const {
+  return is_over_ && job().Word() != CopyJob::WordOf(CopyJob::kTaken, number_);
+}
+
 bool FormOfPeer::Withdraw() {
   CopyJob& job = this->job();
   if (is_offered_ && job.Claim(number_, CopyJob::kOffered, CopyJob::kAdjusting)) {
@@ -100,7 +110,10 @@ bool FormOfPeer::Withdraw() {
     is_offered_ = false;
     (void)job.Claim(number_, CopyJob::kAdjusting, CopyJob::kOffered);
   }
-  return job.Word() != CopyJob::WordOf(CopyJob::kTaken, number_);
+  // A thread that has no room for a job offers it again.
+  const uint32_t word = job.Word();
+  return word != CopyJob::WordOf(CopyJob::kTaken, number_) &&
+         !(is_offered_ && word == CopyJob::WordOf(CopyJob::kOffered, number_));
 }
 
 }  // namespace rdmaemu::runtime

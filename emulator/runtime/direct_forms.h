@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "emulator/abi/copy_jobs.h"
@@ -18,18 +19,21 @@ namespace rdmaemu::runtime {
 // The JobPages of the programs of other hosts, as mapped for this host.
 class ForeignJobPages {
  public:
-  // The most pages that stay mapped. Above it, all are mapped anew.
+  // The most pages that stay mapped. Above it, all are mapped anew when they are needed.
   static constexpr size_t kMaxPages = 64;
 
   // Returns the page of the host with this pid. Returns nullptr if there is no such page.
   std::shared_ptr<JobPage> Find(uint32_t pid, const JobReference& job);
+  // Unmaps the pages whose programs have ended. Call this before the host sleeps.
+  void ForgetEnded();
   // Call this when the host with this pid has ended. Another one may get the pid.
   void Forget(uint32_t pid) {
-    std::erase_if(pages_, [pid](const auto& each) { return each.first.first == pid; });
+    std::erase_if(pages_, [pid](const auto& each) { return std::get<0>(each.first) == pid; });
   }
 
  private:
-  std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<JobPage>> pages_;  // by pid and segment
+  using Key = std::tuple<uint32_t, uint32_t, uint32_t>;  // pid, segment and offset
+  std::map<Key, std::shared_ptr<JobPage>> pages_;
 };
 
 class FormOfPeer final : public DirectForm {
@@ -43,7 +47,7 @@ class FormOfPeer final : public DirectForm {
   void Decline() override;
   bool IsDirect() override;
   bool Withdraw() override;
-  bool IsOver() const override { return is_over_; }
+  bool IsOver() const override;
   // Returns true if Offer has succeeded, and Withdraw has not.
   bool was_offered() const { return is_offered_; }
   void SetOver() { is_over_ = true; }

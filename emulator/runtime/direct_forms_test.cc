@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "emulator/runtime/memfd_segments.h"
 #include "emulator/runtime/udp_network.h"
@@ -86,8 +89,9 @@ class DirectFormsTest : public testing::Test {
           EXPECT_EQ(flow.source, kOneHost);
           EXPECT_EQ(flow.destination, kOtherHost);
           EXPECT_GT(transport::FormHeadBytes(form), 0u);
+          if (direct == nullptr) return behind_;
           seen_.push_back(direct);
-          return names && direct->Offer(kProgram, {&kPlace, 1});
+          return names && direct->Offer(kProgram, {&kPlace, 1}) ? Naming::kNamed : Naming::kNever;
         });
   }
   static void Mark(CopyJob& job) { *reinterpret_cast<uint8_t*>(job.mark_address) = job.mark; }
@@ -98,6 +102,7 @@ class DirectFormsTest : public testing::Test {
   MemfdSegments segments_;
   JobPage* page_ = nullptr;
   JobReference place_;
+  Naming behind_ = Naming::kLater;  // of forms behind one that has no place
   std::vector<WireForm> read_;
   std::vector<std::shared_ptr<DirectForm>> seen_;
 };
@@ -156,6 +161,52 @@ TEST_F(DirectFormsTest, NothingIsNamedBehindAFormThatItsHostHasTakenBack) {
   EXPECT_EQ(Job(2).pid, kProgram);
 }
 
+// Its payload would arrive before that of the earlier form.
+TEST_F(DirectFormsTest, AFormThatNeverHasAPlaceAwaitsNobody) {
+  behind_ = Naming::kNever;
+  const auto one = Send(1), two = Send(2);
+  Receive(/*names=*/false);
+  EXPECT_EQ(seen_.size(), 1u);
+  EXPECT_EQ(Job(2).Now(), CopyJob::kOffered);
+  EXPECT_EQ(Job(2).pid, kOwnHost);
+  EXPECT_FALSE(second_.HasUnreadInRings()) << "the host may sleep";
+}
+
+TEST_F(DirectFormsTest, AFormThatItsHostHasCopiedTakesLaterPlacesBack) {
+  const auto one = Send(1), two = Send(2);
+  Receive();
+  ASSERT_EQ(seen_.size(), 2u);
+  ASSERT_TRUE(Job(1).Claim(CopyJob::kFree));
+  one->Finish(true);
+  Receive();
+  EXPECT_EQ(read_, std::vector{WireForm::kTrains});
+  EXPECT_EQ(Job(2).pid, kOwnHost);
+}
+
+TEST_F(DirectFormsTest, AClosedPortHasNoPlaces) {
+  const auto one = Send(1), two = Send(2);
+  Receive();
+  ASSERT_TRUE(Job(1).Claim(CopyJob::kTaken));
+  second_.CloseAll();
+  EXPECT_FALSE(seen_[0]->IsOver()) << "a thread copies";
+  Job(1).Set(CopyJob::kDone);
+  EXPECT_TRUE(seen_[0]->IsOver());
+  EXPECT_TRUE(seen_[1]->IsOver());
+  EXPECT_EQ(Job(2).pid, kOwnHost);
+}
+
+// A thread that has no room for a job puts it back.
+TEST_F(DirectFormsTest, AJobThatWasPutBackIsNotWithdrawn) {
+  const auto one = Send(1);
+  Receive();
+  ASSERT_TRUE(Job(1).Claim(CopyJob::kTaken));
+  EXPECT_FALSE(seen_[0]->Withdraw());
+  ASSERT_TRUE(Job(1).Claim(1, CopyJob::kTaken, CopyJob::kOffered));
+  EXPECT_TRUE(seen_[0]->IsDirect());
+  EXPECT_TRUE(seen_[0]->Withdraw());
+  EXPECT_EQ(Job(1).pid, kOwnHost);
+}
+
 TEST_F(DirectFormsTest, ALostFormHasNoPlaceAnyMore) {
   const auto one = Send(1), two = Send(2);
   Receive();
@@ -207,6 +258,24 @@ TEST_F(DirectFormsTest, AMarkWithoutAPlaceIsNoForm) {
   Receive();
   EXPECT_TRUE(read_.empty());
   EXPECT_TRUE(seen_.empty());
+}
+
+TEST_F(DirectFormsTest, ThePageOfAnEndedProgramIsUnmapped) {
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  };
+  const auto one = Send(1);
+  Receive();
+  const auto mapped = mappings();
+  seen_.clear();
+  Mark(Job(1));
+  Receive();
+  second_.PrepareRingsForSleep(true);
+  EXPECT_EQ(mappings(), mapped) << "the program may send again";
+  page_->is_ended = 1;
+  second_.PrepareRingsForSleep(true);
+  EXPECT_EQ(mappings(), mapped - 1);
 }
 
 TEST_F(DirectFormsTest, AWrongReferenceIsIgnored) {

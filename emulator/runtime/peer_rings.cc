@@ -279,6 +279,7 @@ void OwnRings::TakeWake() {
 }
 
 void OwnRings::PrepareSleep(bool asleep) {
+  if (asleep) job_pages_.ForgetEnded();
   for (const Port& port : ports_) port.page->rings.asleep.store(asleep ? 1 : 0);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // PeerRing::Wake has the other
 }
@@ -306,7 +307,10 @@ void OwnRings::TakeOffersOf(Port& port) {
     if (is_known) continue;
     const RingOffer offer = RingOffer::Of(word);
     const UniqueFd memory = OpenOf(offer.pid, offer.fd, O_RDWR);
-    auto ring = std::make_shared<Ring>(Ring{port.address, slot, offer, {}});
+    auto ring = std::make_shared<Ring>();
+    ring->port = port.address;
+    ring->slot = slot;
+    ring->offer = offer;
     if (memory) ring->reader = RingReader::Open(memory.get());
     if (ring->reader) {
       rings_.push_back(std::move(ring));
@@ -338,51 +342,76 @@ void OwnRings::DropEnded() {
 }
 
 bool OwnRings::HasUnread() const {
-  return std::ranges::any_of(
-      rings_, [](const auto& ring) { return ring->reader.has_unread() || ring->MayLookAhead(); });
-}
-
-// A form may be looked at if all forms before it are read, or copied directly. Otherwise the host
-// would copy an earlier payload after a later one.
-bool OwnRings::Ring::MayLookAhead() const {
-  uint64_t position = ahead.empty() ? reader.position() : ahead.back().end;
-  return ahead.size() < kMaxAhead && !reader.has_unread() &&
-         std::ranges::all_of(ahead, [this](const Ahead& form) { return IsDirect(form); }) &&
-         reader.PeekReferring(position).has_value();
+  return std::ranges::any_of(rings_, [](const auto& ring) {
+    uint64_t end;
+    return ring->reader.has_unread() || ring->NextUnnamed(end).has_value();
+  });
 }
 
 bool OwnRings::Ring::IsDirect(const Ahead& each) const {
   return each.form != nullptr && (each.form->IsDirect() || reader.IsPlaced(each.position));
 }
 
-void OwnRings::LookAhead(Ring& ring, const DirectHandler& direct) {
-  while (ring.MayLookAhead() && !ring.is_closed) {
-    uint64_t position = ring.ahead.empty() ? ring.reader.position() : ring.ahead.back().end;
-    const std::optional<RingDatagram> next = ring.reader.PeekReferring(position);
-    if (!next) return;
+bool OwnRings::Ring::AreAllDirect() const {
+  return std::ranges::all_of(ahead, [this](const Ahead& each) { return IsDirect(each); });
+}
+
+std::optional<RingDatagram> OwnRings::Ring::NextUnnamed(uint64_t& end) const {
+  end = ahead.empty() ? reader.position() : ahead.back().end;
+  if (ahead.size() >= kMaxAhead || reader.has_unread()) return std::nullopt;
+  const std::optional<RingDatagram> next = reader.PeekReferring(end);
+  if (!next || (next->position == later && !AreAllDirect())) return std::nullopt;
+  return next;
+}
+
+// A destination may be named if all forms before it are read, or copied directly. Otherwise the
+// host would copy an earlier payload after a later one.
+void OwnRings::NameDestinations(Ring& ring, const DirectHandler& direct) {
+  uint64_t end;
+  while (const std::optional<RingDatagram> next = ring.NextUnnamed(end)) {
     const size_t head = transport::FormHeadBytes(next->bytes);
-    std::shared_ptr<FormOfPeer> form =
-        head == 0 ? nullptr
-                  : FormOfPeer::Open(job_pages_, ring.offer.pid, next->bytes.subspan(head));
-    ring.ahead.push_back({next->position, position, form});
-    if (form == nullptr) return;
-    wire::UdpFlow flow = next->flow;
-    flow.destination = ring.port;
-    flow.destination_port = wire::kRoceUdpPort;
-    if (!direct(flow, next->bytes, form)) form->Decline();
+    std::shared_ptr<FormOfPeer> form;
+    if (head > 0) form = FormOfPeer::Open(job_pages_, ring.offer.pid, next->bytes.subspan(head));
+    if (form != nullptr) {
+      wire::UdpFlow flow = next->flow;
+      flow.destination = ring.port;
+      flow.destination_port = wire::kRoceUdpPort;
+      const bool is_next = ring.AreAllDirect();
+      const Naming naming = direct(flow, next->bytes, is_next ? form : nullptr);
+      if (ring.is_closed) return;
+      if (naming == Naming::kLater && !is_next) {
+        ring.later = next->position;
+        return;
+      }
+      if (naming != Naming::kNamed) form->Decline();
+    }
+    ring.ahead.push_back({next->position, end, std::move(form)});
   }
 }
 
-bool OwnRings::PassAhead(Ring& ring) {
+bool OwnRings::ForgetRead(Ring& ring) {
   bool is_direct = false;
   while (!ring.ahead.empty() && ring.reader.position() >= ring.ahead.front().end) {
     const Ahead& front = ring.ahead.front();
     is_direct =
         ring.reader.position() == front.end && front.form != nullptr && front.form->was_offered();
-    if (front.form != nullptr) front.form->SetOver();
+    if (front.form != nullptr) ring.read.push_back(front.form);
     ring.ahead.pop_front();
   }
   return is_direct;
+}
+
+void OwnRings::WithdrawAhead(Ring& ring) {
+  for (auto each = ring.ahead.rbegin(); each != ring.ahead.rend(); ++each) {
+    if (each->form != nullptr) (void)each->form->Withdraw();
+  }
+}
+
+OwnRings::Ring::~Ring() {
+  WithdrawAhead(*this);
+  for (const Ahead& each : ahead) {
+    if (each.form != nullptr) each.form->SetOver();
+  }
 }
 
 bool OwnRings::AwaitsPayload() const {
@@ -403,7 +432,7 @@ bool OwnRings::Receive(const Handler& handler, const DirectHandler& direct) {
     const std::shared_ptr<Ring> ring = rings_[i];
     if (ring->in_use) continue;
     if (ring->reader.has_unread()) found |= ReceiveFrom(*ring, handler);
-    if (direct) LookAhead(*ring, direct);
+    if (direct) NameDestinations(*ring, direct);
     any_ended |= ring->reader.ended();
   }
   if (any_ended) DropEnded();
@@ -432,8 +461,10 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   size_t count = 0, total_bytes = 0;
   for (; count < kMaxAtOnce && total_bytes < kMaxBytesAtOnce && !ring.is_closed; count++) {
     const std::optional<RingDatagram> next = ring.reader.Next();
-    const bool was_direct = PassAhead(ring);
+    const bool was_direct = ForgetRead(ring);
     if (!next) break;
+    // The host copies this payload after those of later forms, which may be for the same bytes.
+    if (next->form == WireForm::kTrains) WithdrawAhead(ring);
     // Nobody named a place: the form has no payload.
     if (next->form == WireForm::kPlacedTrains && !was_direct) continue;
     if (next->flow.source != flow.source || next->flow.source_port != flow.source_port ||
@@ -455,6 +486,7 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   hand_over();
   received_bytes_ += total_bytes;
   ring.reader.Release();
+  for (const auto& form : std::exchange(ring.read, {})) form->SetOver();
   receiving_--;
   ring.in_use = false;
   return count > 0;

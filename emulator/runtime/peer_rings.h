@@ -180,8 +180,8 @@ class OwnRings {
                                      const NetAddress& at)>;
   // Acts as Host::Direct.
   using DirectHandler =
-      std::function<bool(const wire::UdpFlow& flow, std::span<const std::byte> form,
-                         const std::shared_ptr<DirectForm>& direct)>;
+      std::function<Naming(const wire::UdpFlow& flow, std::span<const std::byte> form,
+                           const std::shared_ptr<DirectForm>& direct)>;
   // Delivers the next datagrams of each ring. The spans are valid in the handler only. In a nested
   // call, which a handler makes, the ring of that handler is left out. Returns true if there were
   // datagrams. Then calls `direct`, if it is set, for forms whose payload is missing.
@@ -197,29 +197,36 @@ class OwnRings {
     QueuePage* page;  // of UdpNetwork's OwnQueue
     uint32_t offers_seen = 0;
   };
-  // An unfilled form that LookAhead has examined.
+  // An unfilled form that NameDestinations has examined.
   struct Ahead {
     uint64_t position, end;
     std::shared_ptr<FormOfPeer> form;  // nullptr: its reference was wrong
   };
   struct Ring {
-    NetAddress port;
-    uint32_t slot;
-    RingOffer offer;
-    RingReader reader;
-    bool in_use = false;        // by a handler
-    bool is_closed = false;     // its port was closed
-    std::deque<Ahead> ahead{};  // in their order, from the next entry on
-    bool MayLookAhead() const;
+    NetAddress port{};
+    uint32_t slot = 0;
+    RingOffer offer{};
+    RingReader reader{};
+    bool in_use = false;                              // by a handler
+    bool is_closed = false;                           // its port was closed
+    std::deque<Ahead> ahead{};                        // in their order, from the next entry on
+    std::vector<std::shared_ptr<FormOfPeer>> read{};  // during ReceiveFrom
+    uint64_t later = UINT64_MAX;  // the position of a form that awaits those before it
+    // Takes the named destinations back.
+    ~Ring();
     bool IsDirect(const Ahead& form) const;
+    bool AreAllDirect() const;
+    // Returns the next form to examine, and the position behind it.
+    std::optional<RingDatagram> NextUnnamed(uint64_t& end) const;
   };
   OwnRings(UniqueFd read, UniqueFd write)
       : wake_read_(std::move(read)), wake_write_(std::move(write)) {}
   void TakeOffersOf(Port& port);
   bool ReceiveFrom(Ring& ring, const Handler& handler);
-  void LookAhead(Ring& ring, const DirectHandler& direct);
+  void NameDestinations(Ring& ring, const DirectHandler& direct);
   // Forgets examined forms that were read. Returns true if the last one was copied directly.
-  static bool PassAhead(Ring& ring);
+  static bool ForgetRead(Ring& ring);
+  static void WithdrawAhead(Ring& ring);
   void FreeSlot(const Ring& ring);
   void DropEnded();
 

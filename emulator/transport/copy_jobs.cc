@@ -40,7 +40,8 @@ bool IsInUse(CopyJob::State state) {
   return state == CopyJob::kTaken || state == CopyJob::kAdjusting;
 }
 
-// Ends an offer that no thread has taken. Returns false if one has.
+// Ends an offer that no thread has taken. Returns false if one has. An awaiting job may be offered
+// between two claims.
 bool TakeFromProgram(CopyJob& job) {
   return job.Claim(CopyJob::kFree) || job.Claim(job.number, CopyJob::kAwaiting, CopyJob::kFree) ||
          job.Claim(CopyJob::kFree);
@@ -228,7 +229,10 @@ Time CopyJobs::EndOf(const JobOffer& offer) {
 bool CopyJobs::Stop(JobTicket ticket) {
   JobOffer& offer = Of(ticket);
   if (offer.share == nullptr) return true;
-  return offer.withdrawn ? !IsCopying(ticket) : Withdraw(offer);
+  if (!offer.withdrawn) return Withdraw(offer);
+  // A thread that had no room for the job may have offered it again.
+  (void)TakeFromProgram(JobOf(offer));
+  return !IsCopying(ticket);
 }
 
 bool CopyJobs::End(JobTicket ticket) {
@@ -275,6 +279,9 @@ void CopyJobs::Free(JobTicket ticket) {
 }
 
 void CopyJobs::Forget(const GroupShare& share) {
+  if (share.jobs != nullptr) {
+    std::atomic_ref(share.jobs->is_ended).store(1, std::memory_order_relaxed);
+  }
   WithdrawIf([&](const JobOffer& offer) { return offer.share == &share; });
   for (JobOffer& offer : offers_) {
     if (offer.share == &share) offer.share = nullptr;

@@ -116,11 +116,13 @@ class Engine::Impl final : public Receiver {
     is_placed_ = false;
   }
 
-  bool Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
+  Naming Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
     QueuePair* const qp = core_.env.verbs.FindQp(train.destination, train.headers.destination_qpn);
-    return qp != nullptr && qp->type == IBV_QPT_RC &&
-           Refusal(*qp, train, /*counts=*/false) == nullptr &&
-           core_.targets.Name(core_.ContextOf(*qp), train, form);
+    if (qp == nullptr || qp->type != IBV_QPT_RC ||
+        Refusal(*qp, train, /*counts=*/false) != nullptr) {
+      return Naming::kNever;
+    }
+    return core_.targets.Name(core_.ContextOf(*qp), train, form);
   }
 
   Status ReadPlaced(const Train& train, std::span<std::byte> payload) {
@@ -252,7 +254,11 @@ class Engine::Impl final : public Receiver {
     }
   }
 
-  void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
+  // The program may have revoked a right.
+  void AttributesChanged(QueuePair& qp) {
+    StopCopies();
+    Readdress(core_.ContextOf(qp));
+  }
   void Destroyed(Time now, QueuePair& qp) {
     EndPayloads(core_.ContextOf(qp));
     core_.Forget(qp);
@@ -595,7 +601,7 @@ void Engine::ReceivePlaced(Time now, const wire::UdpFlow& flow,
                            std::span<const wire::Packet> packets) {
   impl_->ReceivePlaced(now, flow, packets);
 }
-bool Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
+Naming Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
   return impl_->Direct(train, form);
 }
 Status Engine::ReadPlaced(const Train& train, std::span<std::byte> payload) {

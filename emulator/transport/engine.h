@@ -117,7 +117,7 @@ class Engine : public TransportHooks {
   // the right lengths, but no content.
   void ReceivePlaced(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets);
   // Acts as Host::Direct, for a train whose payload is missing.
-  bool Direct(const Train& train, const std::shared_ptr<DirectForm>& form);
+  Naming Direct(const Train& train, const std::shared_ptr<DirectForm>& form);
   // Reads the payload of a train that was copied to the place that Direct has named.
   Status ReadPlaced(const Train& train, std::span<std::byte> payload);
   void Receive(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {

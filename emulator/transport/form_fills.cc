@@ -28,12 +28,18 @@ void FormFills::Add(Time now, const QpContext& requester, const Train& train,
 }
 
 void FormFills::TakeBackOverdue(Time now) {
-  const bool is_overdue = std::ranges::any_of(fills_, [&](const Fill& fill) {
-    return fill.ticket && payloads_.IsOverdue(now, fill.ticket);
-  });
-  if (!is_overdue) return;
+  for (const Fill& overdue : fills_) {
+    if (overdue.ticket && payloads_.IsOverdue(now, overdue.ticket)) {
+      TakeBackFrom(overdue.from.process());
+    }
+  }
+}
+
+void FormFills::TakeBackFrom(ProcessId program) {
   for (auto fill = fills_.rbegin(); fill != fills_.rend(); ++fill) {
-    if (payloads_.HasEnded(fill->ticket)) continue;
+    if (fill->from.process() != program || !fill->ticket || payloads_.HasEnded(fill->ticket)) {
+      continue;
+    }
     if (!payloads_.TakeBack(fill->ticket)) return;
     fill->ticket = {};
   }

@@ -71,10 +71,11 @@ class FormFills {
     Lost request;
     Time begun_at;
   };
-  // Takes back all offers if the first one that no thread has taken is overdue. Begins with the
-  // last offer (Parking::TakeBackOffers): a thread that copies to another host's program must not
-  // overtake a form, which that host copies later.
+  // Takes back all offers to a program if one of them is overdue. Begins with the last offer
+  // (Parking::TakeBackOffers): a thread that copies to another host's program must not overtake a
+  // form, which that host copies later.
   void TakeBackOverdue(Time now);
+  void TakeBackFrom(ProcessId program);
   void CopyByHost(Fill& fill);
   // Finishes the form when no thread will copy it, or one was stopped during its copy (`stopped`).
   void Finish(Fill& fill, bool stopped);

@@ -18,42 +18,45 @@ WriteCursor FormTargets::CursorOf(const QpContext& context) {
           .left = s.write_left};
 }
 
-bool FormTargets::Name(QpContext& context, const Train& train,
-                       const std::shared_ptr<DirectForm>& form) {
+Naming FormTargets::Name(QpContext& context, const Train& train,
+                         const std::shared_ptr<DirectForm>& form) {
   const QueuePair& qp = *context.qp;
   const wire::OpcodeInfo& info = train.info();
+  const ProcessId program = qp.share().sole_process;
+  if (!info.write || info.imm || (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0 ||
+      program == ProcessId::kNone || memory_.PidFor(program, program) == 0) {
+    return Naming::kNever;
+  }
   WriteCursor next = CursorOf(context);
-  if (!info.write || info.imm || train.headers.psn != next.psn || !next.is_known ||
-      train.begins == next.in_message || train.mtu_bytes != context.mtu_bytes ||
-      (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
-    return false;
+  if (form == nullptr || train.headers.psn != next.psn || !next.is_known ||
+      train.begins == next.in_message || train.mtu_bytes != context.mtu_bytes) {
+    return Naming::kLater;
   }
   if (train.begins) {
     next.address = train.headers.remote_address;
     next.rkey = train.headers.rkey;
     next.left = train.headers.dma_length;
-    if (next.left > qp.device->profile.most_request_bytes()) return false;
+    if (next.left > qp.device->profile.most_request_bytes()) return Naming::kNever;
   }
   const uint64_t bytes = train.length();
-  if (bytes == 0 || bytes > next.left || train.ends != (bytes == next.left)) return false;
+  if (bytes == 0 || bytes > next.left || train.ends != (bytes == next.left)) return Naming::kNever;
   const auto whole =
       verbs_.ResolveRemote(qp, next.rkey, next.address, next.left, IBV_ACCESS_REMOTE_WRITE);
-  if (!whole) return false;
+  if (!whole) return Naming::kNever;
   const MemoryRef to{whole->process, {whole->range.address, bytes}};
-  if (qp.share().sole_process != to.process || memory_.IsShared(to.process, {&to.range, 1}))
-    return false;
-  const uint32_t pid = memory_.PidFor(to.process, to.process);
+  if (program != to.process || memory_.IsShared(to.process, {&to.range, 1})) return Naming::kNever;
+  const uint32_t pid = memory_.PidFor(program, program);
   std::erase_if(targets_, [](const Target& target) { return target.form->IsOver(); });
-  if (pid == 0 || targets_.size() >= kMaxTargets) return false;
+  if (targets_.size() >= kMaxTargets) return Naming::kLater;
   payloads_.PlaceWaiting(context, to.range);
-  if (!form->Offer(pid, {&to.range, 1})) return false;
+  if (!form->Offer(pid, {&to.range, 1})) return Naming::kLater;
   targets_.push_back({qp.qpn, train.headers.psn, to, form});
   next.psn = PsnAdd(train.last_psn(), 1);
   next.in_message = !train.ends;
   next.address += bytes;
   next.left -= static_cast<uint32_t>(bytes);
   context.ahead = next;
-  return true;
+  return Naming::kNamed;
 }
 
 void FormTargets::Withdraw() {
@@ -65,6 +68,8 @@ void FormTargets::Withdraw() {
       memory_.LetOthersRun();
     }
   }
+  // A thread that was stopped, or has ended with its host, is awaited once.
+  if (waits == kMaxWaitsForCopy) targets_.clear();
 }
 
 Status FormTargets::Read(uint32_t qpn, uint32_t psn, std::span<std::byte> payload) {

@@ -26,9 +26,8 @@ class FormTargets {
       : verbs_(verbs), memory_(memory), payloads_(payloads) {}
 
   // Names the destination of a request for the QP, which accepts it. All forms before it of the
-  // same QP have arrived, or this function returned true for them. Returns false if the destination
-  // is not known, or if no other process may write it.
-  bool Name(QpContext& context, const Train& train, const std::shared_ptr<DirectForm>& form);
+  // same QP have arrived, or this function returned kNamed for them. Otherwise `form` is nullptr.
+  Naming Name(QpContext& context, const Train& train, const std::shared_ptr<DirectForm>& form);
   // Takes back all destinations. Waits for copies that have begun. Call this before program memory
   // may change, and before a QP ends.
   void Withdraw();

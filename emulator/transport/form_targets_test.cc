@@ -81,7 +81,7 @@ class FormTargetsTest : public ::testing::Test {
     EXPECT_TRUE(ParseForm(datagram.flow, datagram.bytes, train));
     const uint32_t number = world.a.referred.at(index).number;
     forms.push_back(std::make_shared<FormOfTest>(Job(number), number));
-    const bool is_named = world.b().engine.Direct(train, forms.back());
+    const bool is_named = world.b().engine.Direct(train, forms.back()) == Naming::kNamed;
     if (!is_named) forms.back()->Decline();
     return is_named;
   }
@@ -299,6 +299,32 @@ TEST_F(FormTargetsTest, ARequestIsNotRepeatedWhileAStoppedThreadMayWrite) {
   world.Run();
   ExpectSent(1);
   EXPECT_TRUE(Arrived());
+}
+
+TEST_F(FormTargetsTest, ARightThatIsRevokedTakesDestinationsBack) {
+  Make(kSize);
+  Write(1, 0, kSize);
+  ASSERT_TRUE(Direct(0));
+  ibv_qp_attr attr{};
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+  world.Modify(y, attr, IBV_QP_ACCESS_FLAGS);
+  EXPECT_EQ(Job(0).pid, kSendingHost);
+  Copy(0);
+  world.Run();
+  ExpectSent(1, IBV_WC_REM_INV_REQ_ERR);
+}
+
+// Its host has been killed with it, so nobody ends the job.
+TEST_F(FormTargetsTest, AThreadThatNeverEndsIsAwaitedOnce) {
+  Make(kSize);
+  Write(1, 0, kSize);
+  ASSERT_TRUE(Direct(0));
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  world.b().engine.StopCopies();
+  const int waits = world.b().memory.moments_given;
+  EXPECT_EQ(waits, kMaxWaitsForCopy);
+  world.b().engine.StopCopies();
+  EXPECT_EQ(world.b().memory.moments_given, waits);
 }
 
 TEST_F(FormTargetsTest, AQpInErrorDropsAPlacedForm) {

@@ -61,7 +61,7 @@ bool CopyBatch::Take() {
     // Another host may change the job until this thread has it.
     if (!job.Claim(CopyJob::kTaken)) break;
     if (!Admits(job)) {
-      job.Set(CopyJob::kOffered);
+      (void)job.Claim(at, CopyJob::kTaken, CopyJob::kOffered);
       break;
     }
     Add(job);
@@ -82,6 +82,22 @@ bool CopyBatch::Mark(uint32_t jobs) {
                          {other_, jobs}) == static_cast<ssize_t>(jobs);
 }
 
+// Leaves the offered copies to programs of other hosts to this host. They are behind the failed
+// one, whose bytes may be the same.
+void CopyBatch::FailDirect() {
+  const uint32_t offered = std::atomic_ref(page_->offered).load(std::memory_order_acquire);
+  for (uint32_t at = std::atomic_ref(page_->next).load(std::memory_order_relaxed); at != offered;
+       at++) {
+    CopyJob& job = page_->jobs[at % JobPage::kSlots];
+    if (job.number != at || !job.Claim(CopyJob::kTaken)) continue;
+    if (job.mark_pid != job.pid) {
+      job.Set(CopyJob::kFailed);
+    } else {
+      (void)job.Claim(at, CopyJob::kTaken, CopyJob::kOffered);
+    }
+  }
+}
+
 // Makes the copies. The host retries a failed copy, because it can find out whose memory is
 // missing.
 void CopyBatch::Run() {
@@ -95,10 +111,11 @@ void CopyBatch::Run() {
   if (!Mark(done)) done = 0;
   errno = before;
   for (uint32_t i = 0; i < count_; i++) jobs_[i]->Set(i < done ? CopyJob::kDone : failed);
+  if (done < count_) FailDirect();
   std::atomic_ref(page_->busy).store(0, std::memory_order_release);
   // The other host sees the marks, and its answer wakes up this program's host. A failed copy has
   // no mark.
-  const bool are_all_marked = jobs_[0]->mark_address != 0 && moved == static_cast<ssize_t>(bytes_);
+  const bool are_all_marked = jobs_[0]->mark_address != 0 && done == count_;
   if (!are_all_marked) client::JobsDone();
 }
 

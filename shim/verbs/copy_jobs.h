@@ -32,6 +32,7 @@ class CopyBatch {
   void Add(CopyJob& job);
   uint64_t MostBytes() const;
   bool Mark(uint32_t jobs);
+  void FailDirect();
 
   JobPage* page_;
   CopyJob* jobs_[kMaxVectors];
