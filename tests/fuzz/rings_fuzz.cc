@@ -32,7 +32,7 @@ class Scene {
   }
 
   void Step() {
-    switch (in_.Below(9)) {
+    switch (in_.Below(10)) {
       case 0:
       case 1:
       case 2:
@@ -46,6 +46,8 @@ class Scene {
         return Check(writer_.Unread());
       case 7:
         return FinishOne();
+      case 8:
+        return Peek();
       default:
         return Lie();
     }
@@ -64,13 +66,26 @@ class Scene {
       std::ranges::fill(rooms[i], std::byte{1});
     }
     if (in_.OneIn(8)) return;
-    if (count > 0 && in_.OneIn(4)) return WriteUnfilled();
+    if (count > 0 && in_.OneIn(4)) return WriteUnfilled(rooms[count - 1]);
     writer_.Commit();
     if (!in_.OneIn(8)) writer_.Publish();
   }
-  void WriteUnfilled() {
+  void WriteUnfilled(std::span<std::byte> room) {
     unfilled_.push_back(writer_.CommitUnfilled());
+    if (room.size() >= sizeof(StoredReference) && in_.OneIn(2)) {
+      writer_.Refer(unfilled_.back(), room, {in_.U32(), 0, in_.U32(), in_.U32(), in_.U32()});
+    }
     writer_.Publish();
+  }
+  // Examines forms ahead, as long as there are any.
+  void Peek() {
+    uint64_t position = reader_.position();
+    while (const auto form = reader_.PeekReferring(position)) {
+      REQUIRE(form->form == WireForm::kTrains);
+      REQUIRE(IsInside(form->bytes, read_begin_));
+      (void)transport::FormHeadBytes(form->bytes);
+      (void)reader_.IsPlaced(form->position);
+    }
   }
   void FinishOne() {
     if (unfilled_.empty()) return;
@@ -88,7 +103,11 @@ class Scene {
   }
   void Lie() {
     const uint64_t near = in_.OneIn(2) ? memory_->written.load() + in_.U8() * 64 : in_.U64();
-    switch (in_.Below(3)) {
+    switch (in_.Below(4)) {
+      case 3:
+        if (unfilled_.empty()) return;
+        *writer_.MarkOf(unfilled_.back()) = std::byte{in_.U8()};
+        return;
       case 0:
         return memory_->written.store(near);
       case 1:
