@@ -57,6 +57,7 @@ Plan MakePlan(uint64_t seed) {
   }
   plan.watched = random.Below(4) == 0;
   plan.forms = random.Below(2) == 0;
+  plan.directs = random.Below(2) == 0;
   return plan;
 }
 

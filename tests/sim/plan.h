@@ -38,6 +38,8 @@ struct Plan {
   bool endless_retries = true;
   bool helps = false;  // threads of the programs copy for their host
   bool forms = false;  // hosts send each other forms of trains, as by shared memory
+  // Hosts name the destinations of copies to programs of other hosts, if there are forms.
+  bool directs = false;
 
   // The weights of a step.
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;

@@ -29,7 +29,8 @@ class Simulation {
     for (const auto& machine : world_.machines()) {
       machine->memory.SetHelpers([this, here = machine.get()] {
         for (const auto& program : programs_) {
-          if (&program->machine() == here) program->process().FinishCopies();
+          // Threads of other machines may copy to programs of this one.
+          if (plan_.directs || &program->machine() == here) program->process().FinishCopies();
         }
       });
     }
