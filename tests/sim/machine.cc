@@ -97,7 +97,10 @@ class Machine::Port final : public Network {
   void SendFilled() {
     for (; !unsent_.empty() && unsent_.front()->state != Unsent::kUnfilled; unsent_.pop_front()) {
       Unsent& front = *unsent_.front();
-      if (front.copy != nullptr && front.state != Unsent::kPlaced) front.copy->SetOver();
+      if (front.copy != nullptr && front.state != Unsent::kPlaced) {
+        if (front.copy->was_offered()) setup_.tally->Count("direct.taken_back");
+        front.copy->SetOver();
+      }
       if (front.state == Unsent::kLost) continue;
       Datagram& datagram = front.datagram;
       if (front.state == Unsent::kPlaced) datagram.form = WireForm::kPlacedTrains;

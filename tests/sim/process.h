@@ -107,6 +107,10 @@ class Process {
   // A polling thread takes the copies that its host offers. It executes them some time later.
   void TakeCopies();
   void FinishCopies();
+  // A thread of the process polls and executes no copies. Its host then offers copies.
+  void CountPoll() {
+    if (Lives()) doorbells().jobs.polls++;
+  }
   // While true, a poll without a result executes the copies that the host offers.
   void set_helps(bool helps) { helps_ = helps; }
   // The number of counts that the library read from descriptors.

@@ -100,7 +100,7 @@ constexpr std::string_view kOfTraffic[] = {
     "copy.done",
     "direct.offered",
     "direct.declined",
-    "direct.late",
+    "direct.taken_back",
     "direct.withdrawn",
     "direct.awaited",
     "direct.done",

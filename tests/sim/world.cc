@@ -44,8 +44,8 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
   }
   for (uint32_t i = 0; i < plan.machines; i++) {
     machines_.push_back(std::make_unique<Machine>(
-        MachineSetup{i, plan.devices, plan.watched, plan.forms, plan.forms && plan.directs,
-                     ProfileOf(plan), &network_, &recorder_, &verdict_, &tally_, &now_,
+        MachineSetup{i, plan.devices, plan.watched, plan.forms, plan.directs, ProfileOf(plan),
+                     &network_, &recorder_, &verdict_, &tally_, &now_,
                      [this, i](const NetAddress& at) { LookAheadSoon(*machines_[i], at); }}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
@@ -122,7 +122,7 @@ void World::Receive(Machine& machine, const Datagram& datagram) {
   if (harvester_) harvester_(machine);
   Wake(machine);
   // The forms behind the datagram are the next ones.
-  Machine* const sender = plan_.forms && plan_.directs ? OwnerOf(datagram.flow.source) : nullptr;
+  Machine* const sender = plan_.directs ? OwnerOf(datagram.flow.source) : nullptr;
   if (sender != nullptr) LookAheadSoon(*sender, datagram.flow.destination);
 }
 
