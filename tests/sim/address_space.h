@@ -32,10 +32,18 @@ class AddressSpaces final : public Memory {
   Status Copy(ProcessId source, std::span<const MemoryRange> from, ProcessId destination,
               std::span<const MemoryRange> to) override;
   bool Reachable(ProcessId process, MemoryRange range, bool write) override;
-  // Processes access each other by their ids.
+  // Processes of all machines access each other by pids. The pids of a machine's process ids begin
+  // behind `begin`, and no other machine or earlier host has the same.
+  void SetPids(uint32_t begin) { first_pid_ = begin; }
   uint32_t PidFor(ProcessId, ProcessId owner) override {
-    return helpers_ ? static_cast<uint32_t>(owner) : 0;
+    return helpers_ ? first_pid_ + static_cast<uint32_t>(owner) : 0;
   }
+  // Returns kNone if the pid is not one of this machine.
+  ProcessId ProcessOf(uint32_t pid) const {
+    return pid > first_pid_ && pid - first_pid_ < kMaxPids ? ProcessId{pid - first_pid_}
+                                                           : ProcessId::kNone;
+  }
+  static constexpr uint32_t kMaxPids = 1 << 16;
   // The host has this id. Its addresses are real ones.
   static constexpr ProcessId kHost{0xffff'fff0};
   uint32_t HostPidFor(ProcessId) override { return helpers_ ? static_cast<uint32_t>(kHost) : 0; }
@@ -56,6 +64,7 @@ class AddressSpaces final : public Memory {
 
   Verdict& verdict_;
   std::function<void()> helpers_;
+  uint32_t first_pid_ = 0;
   std::map<ProcessId, Space> spaces_;
 };
 

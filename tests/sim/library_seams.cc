@@ -82,7 +82,7 @@ bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
 
 ssize_t CopyWithProcess(pid_t pid, bool pull, std::span<const iovec> own,
                         std::span<const iovec> other) {
-  return sim::Process::Current().CopyWith(ProcessId{static_cast<uint32_t>(pid)}, pull, own, other);
+  return sim::Process::Current().CopyWith(static_cast<uint32_t>(pid), pull, own, other);
 }
 
 // The simulated host checks the pages itself.

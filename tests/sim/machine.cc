@@ -1,5 +1,7 @@
 #include "tests/sim/machine.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -10,6 +12,8 @@ namespace rdmaemu::sim {
 namespace {
 
 constexpr uint32_t kDirectionOut = 1;
+constexpr uint32_t kLifeBits = 8;
+constexpr std::byte kNoPayload{0xdb};
 
 // Rules at doors that payloads pass. They match but never fire, so that they must change nothing.
 constexpr char kWatching[] =
@@ -27,7 +31,8 @@ NetAddress Ipv6Of(uint32_t index) {
 
 class Machine::Port final : public Network {
  public:
-  explicit Port(const MachineSetup& setup) : setup_(setup) {}
+  Port(const MachineSetup& setup, const testing::FakeSharedMemory& segments)
+      : setup_(setup), segments_(segments) {}
   std::span<std::byte> Allocate(const wire::UdpFlow& flow, uint8_t, size_t bytes) override {
     if (!setup_.network->Takes(flow)) return {};
     pending_ = {flow, std::vector<std::byte>(bytes), false};
@@ -47,6 +52,8 @@ class Machine::Port final : public Network {
     SendFilled();
   }
   std::unique_ptr<UnfilledForm> CommitUnfilled(size_t payload_bytes) override {
+    // A host that uses the payload of kPlacedTrains finds these bytes.
+    std::ranges::fill(std::span(pending_.bytes).last(payload_bytes), kNoPayload);
     unsent_.push_back(std::make_shared<Unsent>(Unsent{std::move(pending_), Unsent::kUnfilled}));
     return std::make_unique<Unfilled>(*this, unsent_.back(), payload_bytes);
   }
@@ -64,13 +71,42 @@ class Machine::Port final : public Network {
   }
   std::set<std::pair<NetAddress, NetAddress>>& groups() { return groups_; }
 
-  // Forgets what a crashed host has not sent.
-  void Forget() { unsent_.clear(); }
+  // Forgets what a crashed host has not sent. Its programs do not run any more, either.
+  void Forget() {
+    for (const auto& unsent : unsent_) {
+      if (unsent->copy != nullptr) unsent->copy->SetOver();
+    }
+    unsent_.clear();
+    in_transit_.clear();
+  }
+  // A form may be looked at if everything before it has been delivered, or is copied directly.
+  // Otherwise the receiver would write an earlier payload after a later one.
+  void LookAhead(const NetAddress& at, const DirectHandler& direct) {
+    std::vector<std::weak_ptr<Transit>>& sent = in_transit_[at];
+    std::erase_if(sent, [](const auto& each) { return each.expired(); });
+    const bool are_placed =
+        std::ranges::all_of(sent, [](const auto& each) { return each.lock()->placed != nullptr; });
+    if (!are_placed) return;
+    for (const std::shared_ptr<Unsent>& unsent : unsent_) {
+      if (unsent->datagram.flow.destination != at) continue;
+      if (unsent->copy == nullptr && !Direct(*unsent, direct)) return;
+      if (!unsent->copy->IsDirect() && unsent->state != Unsent::kPlaced) return;
+    }
+  }
   // Sends the forms that are filled, in order.
   void SendFilled() {
     for (; !unsent_.empty() && unsent_.front()->state != Unsent::kUnfilled; unsent_.pop_front()) {
-      if (unsent_.front()->state == Unsent::kLost) continue;
-      Datagram& datagram = unsent_.front()->datagram;
+      Unsent& front = *unsent_.front();
+      if (front.copy != nullptr && front.state != Unsent::kPlaced) {
+        if (front.copy->was_offered()) setup_.tally->Count("direct.taken_back");
+        front.copy->SetOver();
+      }
+      if (front.state == Unsent::kLost) continue;
+      Datagram& datagram = front.datagram;
+      if (front.state == Unsent::kPlaced) datagram.form = WireForm::kPlacedTrains;
+      datagram.transit = std::make_shared<Transit>(
+          front.state == Unsent::kPlaced ? std::move(front.copy) : nullptr);
+      if (setup_.directs) in_transit_[datagram.flow.destination].push_back(datagram.transit);
       ForEachPacket(datagram, [this](std::span<const std::byte> packet) {
         setup_.recorder->AddPacket(*setup_.now, setup_.index << 1 | kDirectionOut, packet);
       });
@@ -82,8 +118,23 @@ class Machine::Port final : public Network {
   // A form whose payload is missing holds back what was sent later, as in a ring.
   struct Unsent {
     Datagram datagram;
-    enum State : uint8_t { kUnfilled, kFilled, kLost } state;
+    // kPlaced: the payload is at the destination that the receiver has named.
+    enum State : uint8_t { kUnfilled, kFilled, kLost, kPlaced } state;
+    std::optional<JobReference> job = {};
+    std::shared_ptr<DirectCopy> copy = {};
   };
+  // Returns false if the form refers to no copy.
+  bool Direct(Unsent& unsent, const DirectHandler& direct) {
+    if (!unsent.job || unsent.state != Unsent::kUnfilled) return false;
+    const std::shared_ptr<std::byte> memory =
+        segments_.Map(SegmentId{unsent.job->segment}, unsent.job->offset);
+    if (memory == nullptr) return false;
+    unsent.copy = std::make_shared<DirectCopy>(
+        std::shared_ptr<JobPage>(memory, reinterpret_cast<JobPage*>(memory.get())), *unsent.job,
+        uint8_t{Unsent::kPlaced}, *setup_.tally);
+    if (!direct(unsent.datagram, unsent.copy)) unsent.copy->Decline();
+    return true;
+  }
   class Unfilled final : public UnfilledForm {
    public:
     Unfilled(Port& port, std::shared_ptr<Unsent> form, size_t payload_bytes)
@@ -93,9 +144,17 @@ class Machine::Port final : public Network {
     }
     std::byte* mark() const override { return reinterpret_cast<std::byte*>(&form_->state); }
     std::byte filled_mark() const override { return std::byte{Unsent::kFilled}; }
-    bool IsFilled() const override { return form_->state == Unsent::kFilled; }
+    bool IsFilled() const override {
+      return form_->state == Unsent::kFilled || form_->state == Unsent::kPlaced;
+    }
+    bool takes_references() const override { return port_.setup_.directs; }
+    bool Refer(const JobReference& job) override {
+      form_->job = job;
+      port_.setup_.refers(form_->datagram.flow.destination);
+      return true;
+    }
     void Finish(bool filled) override {
-      form_->state = filled ? Unsent::kFilled : Unsent::kLost;
+      if (!filled || !IsFilled()) form_->state = filled ? Unsent::kFilled : Unsent::kLost;
       port_.SendFilled();
     }
     void Abandon() override { Finish(false); }
@@ -107,9 +166,11 @@ class Machine::Port final : public Network {
   };
 
   const MachineSetup& setup_;
+  const testing::FakeSharedMemory& segments_;
   Datagram pending_;
   std::deque<std::shared_ptr<Unsent>> unsent_;
-  std::set<std::pair<NetAddress, NetAddress>> groups_;  // own address and group
+  std::map<NetAddress, std::vector<std::weak_ptr<Transit>>> in_transit_;  // by destination
+  std::set<std::pair<NetAddress, NetAddress>> groups_;                    // own address and group
 };
 
 class Machine::Trace final : public trace::Sink {
@@ -132,7 +193,7 @@ Machine::Machine(MachineSetup setup)
       ipv4_(NetAddress::Ipv4(0x0a000001 + setup_.index)),
       ipv6_(Ipv6Of(setup_.index)),
       second_ipv4_(NetAddress::Ipv4(0x0a000101 + setup_.index)),
-      port_(std::make_unique<Port>(setup_)),
+      port_(std::make_unique<Port>(setup_, segments)),
       trace_(std::make_unique<Trace>(*setup_.recorder, name_)) {}
 
 Machine::~Machine() = default;
@@ -155,6 +216,9 @@ void Machine::Start(uint64_t seed) {
   if (setup_.devices > 1) {
     config.devices.push_back({"rxe1", setup_.profile, {on_the_network(second_ipv4_)}});
   }
+  segments.has_descriptors = setup_.directs;
+  memory.SetPids((setup_.index << kLifeBits | (life_ & ((1 << kLifeBits) - 1))) *
+                 AddressSpaces::kMaxPids);
   host_ = std::make_unique<Host>(std::move(config),
                                  Host::Environment{memory, segments, counters, *port_, *trace_});
   life_++;
@@ -184,6 +248,10 @@ bool Machine::Owns(const NetAddress& address) const {
 }
 
 void Machine::SendFilledForms() { port_->SendFilled(); }
+
+void Machine::LookAhead(const NetAddress& at, const DirectHandler& direct) {
+  port_->LookAhead(at, direct);
+}
 
 size_t Machine::memberships() const { return port_->groups().size(); }
 

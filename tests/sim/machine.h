@@ -22,11 +22,15 @@ struct MachineSetup {
   uint32_t devices = 1;
   bool watched = false;  // as Plan::watched
   bool forms = false;    // as Plan::forms
+  bool directs = false;  // as Plan::directs
   Profile profile;
   SimNetwork* network = nullptr;
   Recorder* recorder = nullptr;
   Verdict* verdict = nullptr;
+  Tally* tally = nullptr;
   const Time* now = nullptr;
+  // Called when this machine has sent a form to the address that refers to a copy job.
+  std::function<void(const NetAddress&)> refers;
 };
 
 // 10.0.0.0/16: all machines' IPv4 addresses are in one network.
@@ -66,6 +70,11 @@ class Machine {
   bool KeepForLater(const Datagram& datagram);
   // Sends the forms that a program has marked as filled.
   void SendFilledForms();
+  // Calls `direct` with each form to the address whose destination can be named now (Host::Direct).
+  // It returns false if the receiving host does not name it.
+  using DirectHandler =
+      std::function<bool(const Datagram&, const std::shared_ptr<DirectForm>& form)>;
+  void LookAhead(const NetAddress& at, const DirectHandler& direct);
   // The number of multicast groups that its host has joined.
   size_t memberships() const;
 

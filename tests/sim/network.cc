@@ -12,7 +12,7 @@ namespace {
 bool IsUnreliableData(const Datagram& datagram) {
   constexpr std::byte kClass{0xe0}, kUc{0x20}, kUd{0x60};
   std::span<const std::byte> bth = datagram.bytes;
-  if (datagram.form == WireForm::kTrains) {
+  if (datagram.form != WireForm::kDatagrams) {
     bth = bth.subspan(transport::kMaxFormHeadBytes - wire::kMaxHeaderBytes);
   }
   if (bth.size() < 12) return false;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -15,11 +16,24 @@
 #include "emulator/base/time.h"
 #include "emulator/host/host.h"
 #include "emulator/wire/icrc.h"
+#include "tests/sim/direct_copy.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/tally.h"
 #include "tests/sim/timeline.h"
 
 namespace rdmaemu::sim {
+
+// Exists until the network has delivered or lost all copies of a datagram.
+struct Transit {
+  explicit Transit(std::shared_ptr<DirectCopy> copy) : placed(std::move(copy)) {}
+  ~Transit() {
+    if (placed != nullptr) placed->SetOver();
+  }
+  Transit(const Transit&) = delete;
+  Transit& operator=(const Transit&) = delete;
+
+  const std::shared_ptr<DirectCopy> placed;  // of kPlacedTrains
+};
 
 // A datagram, or the form of a train.
 struct Datagram {
@@ -27,6 +41,7 @@ struct Datagram {
   std::vector<std::byte> bytes;
   bool corrupt = false;
   WireForm form = WireForm::kDatagrams;
+  std::shared_ptr<Transit> transit = {};
 };
 // Calls `packet` with each UDP payload that the datagram stands for.
 void ForEachPacket(const Datagram& datagram,

@@ -57,6 +57,9 @@ Plan MakePlan(uint64_t seed) {
   }
   plan.watched = random.Below(4) == 0;
   plan.forms = random.Below(2) == 0;
+  plan.directs = plan.forms && plan.helps && random.Below(4) != 0;
+  // Offers to slow threads are open while programs make calls.
+  if (plan.directs && random.Below(2) == 0) plan.help_one_in = 16;
   return plan;
 }
 

@@ -38,6 +38,10 @@ struct Plan {
   bool endless_retries = true;
   bool helps = false;  // threads of the programs copy for their host
   bool forms = false;  // hosts send each other forms of trains, as by shared memory
+  // Hosts name the destinations of copies to programs of other hosts, if there are forms. Messages
+  // are often long enough.
+  bool directs = false;
+  uint32_t help_one_in = 2;  // the chance that a thread looks for copies
 
   // The weights of a step.
   uint32_t kill = 0, pause = 0, restart = 0, partition = 0;

@@ -1,6 +1,7 @@
 // Posting receives and random requests.
 #include <algorithm>
 
+#include "emulator/transport/copy_jobs.h"
 #include "shim/verbs/objects.h"
 #include "tests/sim/traffic.h"
 
@@ -9,6 +10,8 @@ namespace {
 
 // Longer messages only cost time, and on a slow network they would outlast the run.
 constexpr uint32_t kMostBytes = 24 * 1024;
+// Copies that hosts offer to threads are so much longer than the least, at most.
+constexpr uint32_t kMostOfCopies = 3 * 4096;
 // Sizes at which the code changes its path. The last one is rare.
 constexpr uint32_t kThresholds[] = {0, 1, 255, 256, 257, 4095, 4096, 4097, 65536};
 constexpr uint32_t kTagBytes = sizeof(uint64_t);
@@ -61,6 +64,10 @@ uint32_t Traffic::DrawLength(uint32_t most) {
   if (huge_left_ > 0 && most >= kHugeBytes && random.Below(16) == 0) {
     huge_left_--;
     return kHugeBytes;
+  }
+  if (world_.plan().directs && random.Below(2) == 0) {
+    return std::min(most,
+                    static_cast<uint32_t>(transport::kMinJobBytes) + random.Below(kMostOfCopies));
   }
   switch (random.Below(8)) {
     case 0:
@@ -195,6 +202,10 @@ bool Traffic::PostRequest(Endpoint& endpoint) {
   const bool writes = (endpoint.peer->rights & IBV_ACCESS_REMOTE_WRITE) != 0;
   if (random.Below(1000) < world_.plan().misuse || (!writes && random.Below(20) == 0)) {
     return is_rc && PostMisuse(endpoint, std::move(request), wr);
+  }
+  if (is_rc && writes && world_.plan().directs && random.Below(2) == 0) {
+    request.opcode = IBV_WR_RDMA_WRITE;
+    return PostWrite(endpoint, std::move(request), wr);
   }
   const uint32_t what = writes ? random.Below(is_rc ? 13 : 6) : random.Below(3);
   switch (what) {

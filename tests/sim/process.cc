@@ -228,7 +228,7 @@ bool Process::WriteOwn(uint64_t address, std::span<const std::byte> from) {
 }
 
 // A range of the library's own page is a mark (CopyJob::mark). Everything before it has been copied
-// then.
+// then. A mark without payload before it shows a payload that is in another machine.
 ssize_t Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs) {
   const auto page = reinterpret_cast<uint64_t>(&doorbells());
   ssize_t copied = 0;
@@ -240,11 +240,15 @@ ssize_t Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const i
       from.push_back(range);
       continue;
     }
-    world_.tally().Count("copy.to_host");
-    const std::span payload(static_cast<std::byte*>(to->iov_base), to->iov_len);
-    if (!machine_.memory.Read(id_, from, payload)) break;
-    *static_cast<uint8_t*>((++to)->iov_base) = *reinterpret_cast<const uint8_t*>(range.address);
-    copied += static_cast<ssize_t>(payload.size() + range.length);
+    if (!from.empty()) {
+      world_.tally().Count("copy.to_host");
+      const std::span payload(static_cast<std::byte*>(to->iov_base), to->iov_len);
+      if (!machine_.memory.Read(id_, from, payload)) break;
+      copied += static_cast<ssize_t>(payload.size());
+      ++to;
+    }
+    *static_cast<uint8_t*>(to->iov_base) = *reinterpret_cast<const uint8_t*>(range.address);
+    copied += static_cast<ssize_t>(range.length);
     ++to;
     from.clear();
   }
@@ -252,16 +256,33 @@ ssize_t Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const i
   return copied > 0 ? copied : -1;
 }
 
-ssize_t Process::CopyWith(ProcessId other, bool pull, std::span<const iovec> own,
+Status Process::CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
+                              std::span<const MemoryRange> theirs) {
+  size_t bytes = 0;
+  for (const MemoryRange& range : mine) bytes += range.length;
+  std::vector<std::byte> between(bytes);
+  if (const Status read = machine_.memory.Read(id_, mine, between); !read) return read;
+  for (const auto& machine : world_.machines()) {
+    const ProcessId process = machine->memory.ProcessOf(pid);
+    if (process == ProcessId::kNone) continue;
+    return machine->memory.Write(process, theirs, between);
+  }
+  return Fail(ESRCH);
+}
+
+ssize_t Process::CopyWith(uint32_t pid, bool pull, std::span<const iovec> own,
                           std::span<const iovec> theirs) {
   const std::vector<MemoryRange> mine = RangesOf(own), far = RangesOf(theirs);
-  if (other == AddressSpaces::kHost) {
+  if (pid == static_cast<uint32_t>(AddressSpaces::kHost)) {
     errno = EFAULT;
     return CopyToHost(mine, theirs);
   }
-  const Status copied = pull ? machine_.memory.Copy(other, far, id_, mine)
-                             : machine_.memory.Copy(id_, mine, other, far);
-  world_.tally().Count(copied ? "copy.done" : "copy.failed");
+  const ProcessId other = machine_.memory.ProcessOf(pid);
+  const bool is_direct = other == ProcessId::kNone;
+  const Status copied = is_direct ? CopyToMachine(pid, mine, far)
+                        : pull    ? machine_.memory.Copy(other, far, id_, mine)
+                                  : machine_.memory.Copy(id_, mine, other, far);
+  world_.tally().Count(std::string(is_direct ? "direct." : "copy.") + (copied ? "done" : "failed"));
   if (!copied) {
     errno = EFAULT;
     return -1;

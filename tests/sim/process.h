@@ -107,6 +107,10 @@ class Process {
   // A polling thread takes the copies that its host offers. It executes them some time later.
   void TakeCopies();
   void FinishCopies();
+  // A thread of the process polls and executes no copies. Its host then offers copies.
+  void CountPoll() {
+    if (Lives()) doorbells().jobs.polls++;
+  }
   // While true, a poll without a result executes the copies that the host offers.
   void set_helps(bool helps) { helps_ = helps; }
   // The number of counts that the library read from descriptors.
@@ -125,12 +129,15 @@ class Process {
   int TakeFrom(int fd);
   bool ReadOwn(uint64_t address, std::span<std::byte> to);
   bool WriteOwn(uint64_t address, std::span<const std::byte> from);
-  ssize_t CopyWith(ProcessId other, bool pull, std::span<const iovec> own,
+  ssize_t CopyWith(uint32_t pid, bool pull, std::span<const iovec> own,
                    std::span<const iovec> theirs);
 
  private:
   void CheckQueries(uint32_t channel, const rdma_ucm_event_resp& event,
                     std::span<const std::byte> offered);
+  // Copies to a process of another machine.
+  Status CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
+                       std::span<const MemoryRange> theirs);
   ssize_t CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
   void Hello(ProcessId process, HelloIn in, HelloOut& out);
   void End(ProcessId process);

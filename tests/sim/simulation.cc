@@ -29,7 +29,8 @@ class Simulation {
     for (const auto& machine : world_.machines()) {
       machine->memory.SetHelpers([this, here = machine.get()] {
         for (const auto& program : programs_) {
-          if (&program->machine() == here) program->process().FinishCopies();
+          // Threads of other machines may copy to programs of this one.
+          if (plan_.directs || &program->machine() == here) program->process().FinishCopies();
         }
       });
     }
@@ -64,14 +65,14 @@ class Simulation {
       if (!program->Lives() || &program->machine() != &machine) continue;
       if (!IsLate(*program)) Harvest(*program);
       connections_.Harvest(*program);
-      if (plan_.helps && world_.random().Below(2) == 0) Help(*program);
+      if (plan_.helps && world_.random().Below(plan_.help_one_in) == 0) Help(*program);
     }
     traffic_.CheckAcknowledged();
   }
 
   void Harvest(Program& program) {
     if (!program.Lives()) return;
-    program.process().set_helps(plan_.helps && world_.random().Below(2) == 0);
+    program.process().set_helps(plan_.helps && world_.random().Below(plan_.help_one_in) == 0);
     traffic_.Harvest(program);
   }
 
@@ -94,7 +95,7 @@ class Simulation {
   // before it executes them.
   void Help(Program& program) {
     program.process().TakeCopies();
-    if (world_.random().Below(4) != 0) return program.process().FinishCopies();
+    if (world_.random().Below(plan_.directs ? 2 : 4) != 0) return program.process().FinishCopies();
     world_.After(Duration(world_.random().Below(100'000)),
                  [&program] { program.process().FinishCopies(); });
   }
@@ -130,6 +131,7 @@ class Simulation {
     if (what < 22) {
       traffic_.PostReceives(endpoint, 1 + random.Below(8));
     } else if (what < 94) {
+      if (plan_.directs) endpoint.program->process().CountPoll();
       traffic_.PostRequests(endpoint, 1 + random.Below(6));
     } else if (what < 96) {
       endpoint.draining ? traffic_.Undrain(endpoint) : traffic_.Drain(endpoint);

@@ -98,6 +98,12 @@ constexpr std::string_view kOfTraffic[] = {
     "event.raised",
     "event.raised_late",
     "copy.done",
+    "direct.offered",
+    "direct.declined",
+    "direct.taken_back",
+    "direct.withdrawn",
+    "direct.awaited",
+    "direct.done",
     // Rules that match and never fire.
     "rule.matched.completion",
     "rule.matched.packet",

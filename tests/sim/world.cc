@@ -8,6 +8,9 @@ namespace {
 
 // A host that waits for copies yields its core and checks again.
 constexpr Duration kLookAgain(500);
+// The most that a host needs until it examines a form whose payload is missing. Some forms are
+// taken back before (transport::kAwaitDestinationFor).
+constexpr uint32_t kLongestUntilLook_ns = 250'000;
 
 Profile ProfileOf(const Plan& plan) {
   Profile profile = *BuiltInProfile("rxe");
@@ -41,8 +44,9 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
   }
   for (uint32_t i = 0; i < plan.machines; i++) {
     machines_.push_back(std::make_unique<Machine>(
-        MachineSetup{i, plan.devices, plan.watched, plan.forms, ProfileOf(plan), &network_,
-                     &recorder_, &verdict_, &now_}));
+        MachineSetup{i, plan.devices, plan.watched, plan.forms, plan.directs, ProfileOf(plan),
+                     &network_, &recorder_, &verdict_, &tally_, &now_,
+                     [this, i](const NetAddress& at) { LookAheadSoon(*machines_[i], at); }}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
   }
@@ -78,16 +82,34 @@ void World::Work(Machine& machine, uint32_t life) {
   }
 }
 
+Machine* World::OwnerOf(const NetAddress& address) {
+  const auto owner =
+      std::ranges::find_if(machines_, [&](const auto& each) { return each->Owns(address); });
+  return owner == machines_.end() ? nullptr : owner->get();
+}
+
 void World::Deliver(const Datagram& datagram) {
-  for (const auto& machine : machines_) {
-    if (!machine->Owns(datagram.flow.destination)) continue;
-    if (!machine->up()) return tally_.Count("network.nobody");
-    if (machine->paused()) {
-      if (!machine->KeepForLater(datagram)) tally_.Count("network.socket_full");
-      return;
-    }
-    return Receive(*machine, datagram);
+  Machine* const machine = OwnerOf(datagram.flow.destination);
+  if (machine == nullptr) return;
+  if (!machine->up()) return tally_.Count("network.nobody");
+  if (machine->paused()) {
+    if (!machine->KeepForLater(datagram)) tally_.Count("network.socket_full");
+    return;
   }
+  Receive(*machine, datagram);
+}
+
+void World::LookAheadSoon(Machine& sender, const NetAddress& at) {
+  After(Duration(random_.Below(kLongestUntilLook_ns)),
+        [this, &sender, at] { LookAhead(sender, at); });
+}
+
+void World::LookAhead(Machine& sender, const NetAddress& at) {
+  Machine* const receiver = OwnerOf(at);
+  if (!sender.up() || receiver == nullptr || !receiver->runs()) return;
+  sender.LookAhead(at, [&](const Datagram& form, const std::shared_ptr<DirectForm>& direct) {
+    return random_.Below(16) != 0 && receiver->host().Direct(now_, form.flow, form.bytes, direct);
+  });
 }
 
 void World::Receive(Machine& machine, const Datagram& datagram) {
@@ -99,6 +121,9 @@ void World::Receive(Machine& machine, const Datagram& datagram) {
   machine.host().Receive(now_, datagram.flow, {&bytes, 1}, nullptr, datagram.form);
   if (harvester_) harvester_(machine);
   Wake(machine);
+  // The forms behind the datagram are the next ones.
+  Machine* const sender = plan_.directs ? OwnerOf(datagram.flow.source) : nullptr;
+  if (sender != nullptr) LookAheadSoon(*sender, datagram.flow.destination);
 }
 
 void World::Pause(Machine& machine) {

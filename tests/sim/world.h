@@ -73,6 +73,10 @@ class World {
   std::optional<Event> NextEvent() const;
   void Step(const Event& event);
   void Work(Machine& machine, uint32_t life);
+  // The host at the address examines the forms that the machine has sent to it, some time later.
+  void LookAheadSoon(Machine& sender, const NetAddress& at);
+  void LookAhead(Machine& sender, const NetAddress& at);
+  Machine* OwnerOf(const NetAddress& address);
   void Deliver(const Datagram& datagram);
   void Receive(Machine& machine, const Datagram& datagram);
   void CountOf(Machine& machine);

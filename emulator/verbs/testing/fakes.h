@@ -41,6 +41,16 @@ class FakeSharedMemory final : public SharedMemory {
     std::memset(segments_.at(segment)->bytes.data() + offset, 0, length);
     discarded_bytes += length;
   }
+  int Descriptor(SegmentId segment) const override {
+    return has_descriptors ? static_cast<int>(segment) : -1;
+  }
+  // Acts as a mapping by another host: the bytes stay when the segment is destroyed. Returns
+  // nullptr if there is no such segment.
+  std::shared_ptr<std::byte> Map(SegmentId segment, size_t offset) const {
+    const auto found = segments_.find(segment);
+    if (found == segments_.end()) return nullptr;
+    return {found->second, found->second->bytes.data() + offset};
+  }
   size_t live_segments() const { return segments_.size(); }
   std::span<std::byte> Bytes(SegmentId id) const { return segments_.at(id)->bytes; }
   // Every live segment, in the order of creation.
@@ -54,6 +64,8 @@ class FakeSharedMemory final : public SharedMemory {
   size_t most_segments = SIZE_MAX;  // CreateSegment returns ENOMEM above this
   // A destroyed segment stays writable, as in a program that has it mapped.
   bool programs_keep_mappings = false;
+  // Segments have descriptors: hosts of the same user can map them.
+  bool has_descriptors = false;
 
  private:
   struct Mapping {
