@@ -44,7 +44,7 @@ class FormOfTest final : public DirectForm {
 class FormTargetsTest : public ::testing::Test {
  protected:
   FormTargetsTest() : world(/*local=*/false) {
-    world.a.shared_memory.descriptor = 3;
+    world.a.shared_memory.has_descriptors = true;
     for (Node* const node : {&world.a, &world.b()}) {
       EXPECT_TRUE(node->verbs.DoorbellSpan(kGroup));
       node->verbs.ProcessJoined(kGroup, kProcess);

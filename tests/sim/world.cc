@@ -108,7 +108,8 @@ void World::LookAhead(Machine& sender, const NetAddress& at) {
   Machine* const receiver = OwnerOf(at);
   if (!sender.up() || receiver == nullptr || !receiver->runs()) return;
   sender.LookAhead(at, [&](const Datagram& form, const std::shared_ptr<DirectForm>& direct) {
-    return random_.Below(16) != 0 && receiver->host().Direct(now_, form.flow, form.bytes, direct);
+    return random_.Below(16) != 0 &&
+           receiver->host().Direct(now_, form.flow, form.bytes, direct) == Naming::kNamed;
   });
 }
 

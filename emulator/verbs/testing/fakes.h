@@ -31,8 +31,6 @@ class FakeSharedMemory final : public SharedMemory {
     segments_[id] = mapping;
     return Segment{id, mapping->bytes};
   }
-  int Descriptor(SegmentId) const override { return descriptor; }
-  int descriptor = -1;
   void DestroySegment(SegmentId segment) override {
     if (programs_keep_mappings) kept_.push_back(segments_[segment]);
     segments_.erase(segment);
