@@ -256,7 +256,7 @@ class Engine::Impl final : public Receiver {
 
   // The program may have revoked a right.
   void AttributesChanged(QueuePair& qp) {
-    StopCopies();
+    core_.targets.Withdraw();
     Readdress(core_.ContextOf(qp));
   }
   void Destroyed(Time now, QueuePair& qp) {
