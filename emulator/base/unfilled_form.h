@@ -35,6 +35,7 @@ class UnfilledForm {
   // the payload's place. Call this before any thread may take the job. Returns false if the network
   // cannot do that.
   virtual bool Refer(const JobReference& /*job*/) { return false; }
+  // Returns false if a reference to a job is impossible, or costs more than it saves.
   virtual bool takes_references() const { return false; }
   // Shows the form to its receiver. If it is not filled, the train is lost.
   virtual void Finish(bool filled) = 0;

@@ -124,6 +124,17 @@ TEST_F(DirectFormsTest, AJobGetsThePlaceThatTheReaderNames) {
   EXPECT_TRUE(seen_[0]->IsOver());
 }
 
+TEST_F(DirectFormsTest, OnlyLongPayloadsHaveReferences) {
+  const wire::UdpFlow flow{kOneHost, kOtherHost, wire::kRoceUdpPort, wire::kRoceUdpPort};
+  for (const size_t bytes : {kMinDirectBytes - 1, kMinDirectBytes}) {
+    const auto room = first_.AllocateForm(flow, 0, transport::kMaxFormHeadBytes + bytes, true);
+    ASSERT_TRUE(room && !room->empty());
+    const auto form = first_.CommitUnfilled(bytes);
+    EXPECT_EQ(form->takes_references(), bytes == kMinDirectBytes);
+    form->Finish(false);
+  }
+}
+
 TEST_F(DirectFormsTest, FormsBehindEachOtherAreNamedUpToALimit) {
   std::vector<std::unique_ptr<UnfilledForm>> forms;
   for (uint32_t i = 0; i < JobPage::kSlots; i++) forms.push_back(Send(i));

@@ -36,7 +36,9 @@ class FormInRing final : public UnfilledForm {
     return std::byte{static_cast<uint8_t>(WireForm::kTrains)};
   }
   bool IsFilled() const override { return ring_->IsFilled(position_); }
-  bool takes_references() const override { return mark() != nullptr; }
+  bool takes_references() const override {
+    return mark() != nullptr && payload_.size() >= kMinDirectBytes;
+  }
   bool Refer(const JobReference& job) override {
     ring_->Refer(position_, payload_, job);
     return true;

@@ -119,8 +119,7 @@ JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& fro
                                 UnfilledForm& form, bool may_be_direct) {
   if (!TakesHostCopy(now, qp, from)) return {};
   GroupShare& share = qp.share();
-  const bool is_referred = may_be_direct && from.length() >= kMinDirectBytes &&
-                           form.takes_references() && share.jobs_place.fd >= 0 &&
+  const bool is_referred = may_be_direct && form.takes_references() && share.jobs_place.fd >= 0 &&
                            !BoardOf(share).refused_directly;
   const std::span<std::byte> to = form.payload();
   const MemoryRange range{reinterpret_cast<uint64_t>(to.data()), to.size()};

@@ -19,9 +19,6 @@ namespace rdmaemu::transport {
 // The smallest copy that the host offers, in bytes. The host makes a smaller copy more cheaply
 // itself.
 inline constexpr uint64_t kMinJobBytes = 4096;
-// The smallest copy that may go to a program of another host. Two copies of fewer bytes cost less
-// than naming the destination and writing the mark (measured: equal at 32 KiB).
-inline constexpr uint64_t kMinDirectBytes = 65536;
 // The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
 // The host makes a copy itself when no thread takes the offer within this time, and no thread of

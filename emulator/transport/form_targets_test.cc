@@ -166,14 +166,6 @@ TEST_F(FormTargetsTest, OtherRequestsAwaitNobody) {
   EXPECT_TRUE(world.a.referred.empty());
 }
 
-TEST_F(FormTargetsTest, SmallWritesAwaitNobody) {
-  Make(2 * kMinDirectBytes);
-  Write(1, 0, kMinDirectBytes - 1);
-  Write(2, kMinDirectBytes, kMinDirectBytes);
-  EXPECT_EQ(Job(0).Now(), CopyJob::kOffered);
-  EXPECT_EQ(Job(1).Now(), CopyJob::kAwaiting);
-}
-
 TEST_F(FormTargetsTest, WithoutADescriptorNobodyIsAwaited) {
   Make(kSize);
   x.qp->share().jobs_place.fd = -1;
