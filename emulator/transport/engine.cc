@@ -1,7 +1,6 @@
 #include "emulator/transport/engine.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
@@ -281,7 +280,9 @@ class Engine::Impl final : public Receiver {
   // without a timer would not do that.
   void HandleLostForms(Time now) {
     // The QP begins again with its oldest lost request, so that one is last.
-    for (const FormFills::Lost& lost : std::views::reverse(core_.fills.TakeLost())) {
+    const std::vector<FormFills::Lost> all = core_.fills.TakeLost();
+    for (auto each = all.rbegin(); each != all.rend(); ++each) {
+      const FormFills::Lost& lost = *each;
       QpContext* const context = core_.Find(lost.qp);
       if (context == nullptr || context->epoch != lost.epoch) continue;
       if (lost.is_unreadable) {
