@@ -175,8 +175,8 @@ TEST_F(FormTargetsTest, WithoutADescriptorNobodyIsAwaited) {
 
 TEST_F(FormTargetsTest, AWrongKeyIsNotNamed) {
   Make(kSize);
-  ASSERT_TRUE(world.b().verbs.DeregMr(kGroup, y.mr->handle));
   Write(1, 0, kSize);
+  ASSERT_TRUE(world.b().verbs.DeregMr(kGroup, y.mr->handle));
   EXPECT_FALSE(Direct(0));
   Copy(0);
   world.Run();
