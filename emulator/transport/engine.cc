@@ -253,11 +253,7 @@ class Engine::Impl final : public Receiver {
     }
   }
 
-  // The program may have revoked a right.
-  void AttributesChanged(QueuePair& qp) {
-    core_.targets.Withdraw();
-    Readdress(core_.ContextOf(qp));
-  }
+  void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
   void Destroyed(Time now, QueuePair& qp) {
     EndPayloads(core_.ContextOf(qp));
     core_.Forget(qp);

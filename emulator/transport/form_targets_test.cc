@@ -306,8 +306,9 @@ TEST_F(FormTargetsTest, ARightThatIsRevokedTakesDestinationsBack) {
   Write(1, 0, kSize);
   ASSERT_TRUE(Direct(0));
   ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
-  world.Modify(y, attr, IBV_QP_ACCESS_FLAGS);
+  world.Modify(y, attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS);
   EXPECT_EQ(Job(0).pid, kSendingHost);
   Copy(0);
   world.Run();

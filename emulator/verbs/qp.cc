@@ -301,6 +301,8 @@ Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask, const i
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());
   QueuePair& qp = **found;
+  // A right that ends must not let a copy arrive later.
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) Quiesce(QpPayloads{qp});
   if (qp.device->profile.cm.manager == ConnectionManager::kIwarp) {
     return ModifyIwarpQp(now, qp, mask, attr);
   }
