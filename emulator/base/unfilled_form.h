@@ -31,12 +31,11 @@ class UnfilledForm {
   virtual std::byte filled_mark() const { return std::byte{0}; }
   // Returns true if the form was shown by its mark.
   virtual bool IsFilled() const { return false; }
-  // Tells the receiver that it may name the destination of the job's copy (DirectForm). Writes to
-  // the payload's place. Call this before any thread may take the job. Returns false if the network
-  // cannot do that.
-  virtual bool Refer(const JobReference& /*job*/) { return false; }
-  // Returns false if a reference to a job is impossible, or costs more than it saves.
+  // Returns false if Refer is impossible, or costs more than it saves.
   virtual bool takes_references() const { return false; }
+  // Lets the receiver name the destination of the job's copy (DirectForm). Writes to the payload's
+  // place. Call this only after takes_references, and before any thread may take the job.
+  virtual void Refer(const JobReference& /*job*/) {}
   // Shows the form to its receiver. If it is not filled, the train is lost.
   virtual void Finish(bool filled) = 0;
   // As Finish(false). The network never uses the form's memory again, because another process may
@@ -44,10 +43,10 @@ class UnfilledForm {
   virtual void Abandon() = 0;
 };
 
-// What a receiver knows about the destination of a form that has a reference.
+// The result of an attempt to name the destination of a form.
 enum class Naming : uint8_t {
   kNamed,
-  kLater,  // not before the forms in front of it are executed
+  kLater,  // the forms in front of it must be executed first
   kNever,  // no other process can write there
 };
 
@@ -55,16 +54,10 @@ enum class Naming : uint8_t {
 // payload into the memory of the receiver's program, or into the form.
 class DirectForm {
  public:
-  static constexpr size_t kMaxRanges = 4;
-
   virtual ~DirectForm() = default;
   // Names the destination to the sender's program. `pid` is its process, as all processes of both
-  // hosts see it. At most kMaxRanges. Returns false if the sender no longer waits for it.
-  virtual bool Offer(uint32_t pid, std::span<const MemoryRange> to) = 0;
-  // The sender's program copies into the form. Call this instead of Offer.
-  virtual void Decline() = 0;
-  // Returns true while the program may copy, copies, or has copied to the destination.
-  virtual bool IsDirect() = 0;
+  // hosts see it. Returns false if the sender no longer waits for it.
+  virtual bool Offer(uint32_t pid, const MemoryRange& to) = 0;
   // Takes the offer back, if no thread has taken it. Returns false while a thread copies. Call it
   // again then.
   virtual bool Withdraw() = 0;

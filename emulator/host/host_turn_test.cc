@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 
 #include "emulator/host/testing/world.h"
@@ -14,6 +15,25 @@ using testing::Client;
 using testing::kAllAccess;
 using testing::Verb;
 using testing::World;
+
+// A message between two programs, and the objects that it needs.
+struct Message {
+  Message(Client& sender, Client& receiver) : a(sender), b(receiver) {
+    a.ConnectRc(aq, "127.0.1.1", bq.made.qpn);
+    b.ConnectRc(bq, "127.0.1.1", aq.made.qpn);
+  }
+  void Send(uint32_t flags) {
+    b.PostRecv(bq, 1, to.data(), to.size(), to_mr.lkey);
+    a.PostSend(aq, 2, IBV_WR_SEND, from.data(), from.size(), from_mr.lkey,
+               [flags](rxe_send_wqe& wqe) { wqe.wr.send_flags = flags; });
+  }
+
+  Verb a, b;
+  Verb::Qp aq = a.CreateQp(IBV_QPT_RC), bq = b.CreateQp(IBV_QPT_RC);
+  std::array<uint8_t, 8> from{}, to{};
+  MrOut from_mr = a.Register(from.data(), from.size(), kAllAccess);
+  MrOut to_mr = b.Register(to.data(), to.size(), kAllAccess);
+};
 
 class HostTurnTest : public ::testing::Test {
  protected:
@@ -125,17 +145,9 @@ TEST_F(HostTurnTest, TheEndOfATurnWakesTheThreadsThatWait) {
 }
 
 TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithNewCompletions) {
-  Verb a(first), b(second);
-  Verb::Qp aq = a.CreateQp(IBV_QPT_RC), bq = b.CreateQp(IBV_QPT_RC);
-  a.ConnectRc(aq, "127.0.1.1", bq.made.qpn);
-  b.ConnectRc(bq, "127.0.1.1", aq.made.qpn);
-  std::array<uint8_t, 8> from{}, to{};
-  const MrOut from_mr = a.Register(from.data(), from.size(), kAllAccess);
-  const MrOut to_mr = b.Register(to.data(), to.size(), kAllAccess);
+  Message message(first, second);
   host.ShowProcessor(kProcessor);
-  b.PostRecv(bq, 1, to.data(), to.size(), to_mr.lkey);
-  a.PostSend(aq, 2, IBV_WR_SEND, from.data(), from.size(), from_mr.lkey,
-             [](rxe_send_wqe& wqe) { wqe.wr.send_flags = 0; });
+  message.Send(/*flags=*/0);
   ASSERT_TRUE(Await(first));
   ASSERT_TRUE(Await(second));
   EXPECT_TRUE(End(TurnEnd::kWithNews).empty());
@@ -166,16 +178,9 @@ TEST_F(HostTurnTest, ATurnEndsEarlyForProgramsWithOffers) {
 }
 
 TEST_F(HostTurnTest, TheEndForOffersKeepsTheNewsOfOthers) {
-  Verb a(first), b(second);
-  Verb::Qp aq = a.CreateQp(IBV_QPT_RC), bq = b.CreateQp(IBV_QPT_RC);
-  a.ConnectRc(aq, "127.0.1.1", bq.made.qpn);
-  b.ConnectRc(bq, "127.0.1.1", aq.made.qpn);
-  std::array<uint8_t, 8> from{}, to{};
-  const MrOut from_mr = a.Register(from.data(), from.size(), kAllAccess);
-  const MrOut to_mr = b.Register(to.data(), to.size(), kAllAccess);
+  Message message(first, second);
   host.ShowProcessor(kProcessor);
-  b.PostRecv(bq, 1, to.data(), to.size(), to_mr.lkey);
-  a.PostSend(aq, 2, IBV_WR_SEND, from.data(), from.size(), from_mr.lkey);
+  message.Send(IBV_SEND_SIGNALED);
   ASSERT_TRUE(Await(second));
   world.Settle();
   EXPECT_TRUE(End(TurnEnd::kWithOffers).empty());

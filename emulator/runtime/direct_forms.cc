@@ -52,68 +52,18 @@ void ForeignJobPages::ForgetEnded() {
   });
 }
 
-std::shared_ptr<FormOfPeer> FormOfPeer::Open(ForeignJobPages& pages, uint32_t pid,
-                                             std::span<const std::byte> payload) {
+std::shared_ptr<transport::ForeignJob> ForeignJobPages::Open(uint32_t pid,
+                                                             std::span<const std::byte> payload) {
   StoredReference stored;
   if (payload.size() < sizeof stored) return nullptr;
   std::memcpy(&stored, payload.data(), sizeof stored);
   if (stored.check != StoredReference::CheckOf(stored.job) || stored.job.slot >= JobPage::kSlots) {
     return nullptr;
   }
-  std::shared_ptr<JobPage> page = pages.Find(pid, stored.job);
+  std::shared_ptr<JobPage> page = Find(pid, stored.job);
   if (page == nullptr) return nullptr;
-  return std::shared_ptr<FormOfPeer>(new FormOfPeer(std::move(page), stored.job));
-}
-
-// Between the two claims no other process changes the job.
-bool FormOfPeer::Offer(uint32_t pid, std::span<const MemoryRange> to) {
-  CopyJob& job = this->job();
-  if (to.empty() || to.size() > kMaxRanges ||
-      !job.Claim(number_, CopyJob::kAwaiting, CopyJob::kAdjusting)) {
-    return false;
-  }
-  saved_.pid = job.pid;
-  saved_.other_count = std::min(job.other_count, CopyJob::kMaxRanges);
-  std::copy_n(job.other, CopyJob::kMaxRanges, saved_.other.begin());
-  saved_.mark = job.mark;
-  job.pid = pid;
-  job.other_count = static_cast<uint32_t>(to.size());
-  std::ranges::transform(to, job.other, [](const MemoryRange& range) {
-    return CopyRange{range.address, range.length};
-  });
-  job.mark = static_cast<uint8_t>(WireForm::kPlacedTrains);
-  is_offered_ = job.Claim(number_, CopyJob::kAdjusting, CopyJob::kOffered);
-  return is_offered_;
-}
-
-void FormOfPeer::Decline() { (void)job().Claim(number_, CopyJob::kAwaiting, CopyJob::kOffered); }
-
-bool FormOfPeer::IsDirect() {
-  if (!is_offered_) return false;
-  const uint32_t word = job().Word();
-  return word == CopyJob::WordOf(CopyJob::kOffered, number_) ||
-         word == CopyJob::WordOf(CopyJob::kTaken, number_) ||
-         word == CopyJob::WordOf(CopyJob::kDone, number_);
-}
-
-bool FormOfPeer::IsOver() const {
-  return is_over_ && job().Word() != CopyJob::WordOf(CopyJob::kTaken, number_);
-}
-
-bool FormOfPeer::Withdraw() {
-  CopyJob& job = this->job();
-  if (is_offered_ && job.Claim(number_, CopyJob::kOffered, CopyJob::kAdjusting)) {
-    job.pid = saved_.pid;
-    job.other_count = saved_.other_count;
-    std::ranges::copy(saved_.other, job.other);
-    job.mark = saved_.mark;
-    is_offered_ = false;
-    (void)job.Claim(number_, CopyJob::kAdjusting, CopyJob::kOffered);
-  }
-  // A thread that has no room for a job offers it again.
-  const uint32_t word = job.Word();
-  return word != CopyJob::WordOf(CopyJob::kTaken, number_) &&
-         !(is_offered_ && word == CopyJob::WordOf(CopyJob::kOffered, number_));
+  return std::make_shared<transport::ForeignJob>(std::move(page), stored.job,
+                                                 static_cast<uint8_t>(WireForm::kPlacedTrains));
 }
 
 }  // namespace rdmaemu::runtime

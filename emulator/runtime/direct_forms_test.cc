@@ -74,7 +74,7 @@ class DirectFormsTest : public testing::Test {
     JobReference reference = place_;
     reference.slot = number % JobPage::kSlots;
     reference.number = number;
-    EXPECT_TRUE(form->Refer(reference));
+    form->Refer(reference);
     first_.Flush();
     return form;
   }
@@ -90,8 +90,8 @@ class DirectFormsTest : public testing::Test {
           EXPECT_EQ(flow.destination, kOtherHost);
           EXPECT_GT(transport::FormHeadBytes(form), 0u);
           if (direct == nullptr) return behind_;
-          seen_.push_back(direct);
-          return names && direct->Offer(kProgram, {&kPlace, 1}) ? Naming::kNamed : Naming::kNever;
+          seen_.push_back(std::static_pointer_cast<transport::ForeignJob>(direct));
+          return names && direct->Offer(kProgram, kPlace) ? Naming::kNamed : Naming::kNever;
         });
   }
   static void Mark(CopyJob& job) { *reinterpret_cast<uint8_t*>(job.mark_address) = job.mark; }
@@ -104,7 +104,7 @@ class DirectFormsTest : public testing::Test {
   JobReference place_;
   Naming behind_ = Naming::kLater;  // of forms behind one that has no place
   std::vector<WireForm> read_;
-  std::vector<std::shared_ptr<DirectForm>> seen_;
+  std::vector<std::shared_ptr<transport::ForeignJob>> seen_;
 };
 
 TEST_F(DirectFormsTest, AJobGetsThePlaceThatTheReaderNames) {
@@ -260,7 +260,7 @@ TEST_F(DirectFormsTest, ALaterJobOfTheSlotIsNotChanged) {
   Job(1).Set(CopyJob::kOffered);
   EXPECT_TRUE(seen_[0]->Withdraw());
   EXPECT_EQ(Job(1).pid, kProgram) << "unchanged";
-  EXPECT_FALSE(seen_[0]->Offer(kProgram, {&kPlace, 1}));
+  EXPECT_FALSE(seen_[0]->Offer(kProgram, kPlace));
 }
 
 TEST_F(DirectFormsTest, AMarkWithoutAPlaceIsNoForm) {
@@ -306,7 +306,7 @@ TEST_F(DirectFormsTest, AWrongReferenceIsIgnored) {
   place_ = good;
   const auto one = Send(1);
   place_.slot = JobPage::kSlots;
-  ASSERT_TRUE(one->Refer({good.segment, good.fd, good.offset, JobPage::kSlots, 1}));
+  one->Refer({good.segment, good.fd, good.offset, JobPage::kSlots, 1});
   Receive();
   EXPECT_TRUE(seen_.empty());
 }

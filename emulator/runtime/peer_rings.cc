@@ -39,10 +39,7 @@ class FormInRing final : public UnfilledForm {
   bool takes_references() const override {
     return mark() != nullptr && payload_.size() >= kMinDirectBytes;
   }
-  bool Refer(const JobReference& job) override {
-    ring_->Refer(position_, payload_, job);
-    return true;
-  }
+  void Refer(const JobReference& job) override { ring_->Refer(position_, payload_, job); }
   void Finish(bool filled) override { ring_->Finish(position_, filled); }
   void Abandon() override {
     ring_->Retire();
@@ -372,8 +369,8 @@ void OwnRings::NameDestinations(Ring& ring, const DirectHandler& direct) {
   uint64_t end;
   while (const std::optional<RingDatagram> next = ring.NextUnnamed(end)) {
     const size_t head = transport::FormHeadBytes(next->bytes);
-    std::shared_ptr<FormOfPeer> form;
-    if (head > 0) form = FormOfPeer::Open(job_pages_, ring.offer.pid, next->bytes.subspan(head));
+    std::shared_ptr<transport::ForeignJob> form;
+    if (head > 0) form = job_pages_.Open(ring.offer.pid, next->bytes.subspan(head));
     if (form != nullptr) {
       wire::UdpFlow flow = next->flow;
       flow.destination = ring.port;

@@ -200,17 +200,17 @@ class OwnRings {
   // An unfilled form that NameDestinations has examined.
   struct Ahead {
     uint64_t position, end;
-    std::shared_ptr<FormOfPeer> form;  // nullptr: its reference was wrong
+    std::shared_ptr<transport::ForeignJob> form;  // nullptr: its reference was wrong
   };
   struct Ring {
     NetAddress port{};
     uint32_t slot = 0;
     RingOffer offer{};
     RingReader reader{};
-    bool in_use = false;                              // by a handler
-    bool is_closed = false;                           // its port was closed
-    std::deque<Ahead> ahead{};                        // in their order, from the next entry on
-    std::vector<std::shared_ptr<FormOfPeer>> read{};  // during ReceiveFrom
+    bool in_use = false;        // by a handler
+    bool is_closed = false;     // its port was closed
+    std::deque<Ahead> ahead{};  // in their order, from the next entry on
+    std::vector<std::shared_ptr<transport::ForeignJob>> read{};  // during ReceiveFrom
     uint64_t later = UINT64_MAX;  // the position of a form that awaits those before it
     // Takes the named destinations back.
     ~Ring();

@@ -27,8 +27,8 @@ class TurnPolicy {
   // waits for its processor.
   static constexpr Duration kAwaitCopies = std::chrono::microseconds(40);
 
-  // What the host waits for: copies of its own programs, or copies for other hosts. While it waits
-  // for other hosts, it sleeps.
+  // The copies that the host awaits. kCopies: copies between its own programs. kForms: copies to
+  // other hosts. The host sleeps while it awaits these.
   enum class Awaits : uint8_t { kNothing, kCopies, kForms };
 
   // Returns which waits to end after a scan, while a thread waits. `is_here`: a thread on the

@@ -165,7 +165,7 @@ JobTicket CopyJobs::Publish(const JobOffer& offer, const Copied& copied, Unfille
     JobReference reference = share.jobs_place;
     reference.slot = offer.slot;
     reference.number = job.number;
-    if (!refers->Refer(reference)) job.Set(CopyJob::kOffered);
+    refers->Refer(reference);
   }
   std::atomic_ref(share.jobs->offered).store(++board.offered, std::memory_order_release);
   return ticket;

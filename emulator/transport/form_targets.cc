@@ -1,6 +1,5 @@
 #include "emulator/transport/form_targets.h"
 
-#include <algorithm>
 #include <cerrno>
 
 namespace rdmaemu::transport {
@@ -23,8 +22,9 @@ Naming FormTargets::Name(QpContext& context, const Train& train,
   const QueuePair& qp = *context.qp;
   const wire::OpcodeInfo& info = train.info();
   const ProcessId program = qp.share().sole_process;
+  const uint32_t pid = memory_.PidFor(program, program);
   if (!info.write || info.imm || (qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0 ||
-      program == ProcessId::kNone || memory_.PidFor(program, program) == 0) {
+      program == ProcessId::kNone || pid == 0) {
     return Naming::kNever;
   }
   WriteCursor next = CursorOf(context);
@@ -45,11 +45,10 @@ Naming FormTargets::Name(QpContext& context, const Train& train,
   if (!whole) return Naming::kNever;
   const MemoryRef to{whole->process, {whole->range.address, bytes}};
   if (program != to.process || memory_.IsShared(to.process, {&to.range, 1})) return Naming::kNever;
-  const uint32_t pid = memory_.PidFor(program, program);
   std::erase_if(targets_, [](const Target& target) { return target.form->IsOver(); });
   if (targets_.size() >= kMaxTargets) return Naming::kLater;
   payloads_.PlaceWaiting(context, to.range);
-  if (!form->Offer(pid, {&to.range, 1})) return Naming::kLater;
+  if (!form->Offer(pid, to.range)) return Naming::kLater;
   targets_.push_back({qp.qpn, train.headers.psn, to, form});
   next.psn = PsnAdd(train.last_psn(), 1);
   next.in_message = !train.ends;
@@ -74,9 +73,9 @@ void FormTargets::Withdraw() {
 
 Status FormTargets::Read(uint32_t qpn, uint32_t psn, std::span<std::byte> payload) {
   for (const Target& target : targets_) {
-    if (target.qpn != qpn || target.psn != psn || target.to.range.length != payload.size())
-      continue;
-    return memory_.Read(target.to.process, {&target.to.range, 1}, payload);
+    if (target.qpn == qpn && target.psn == psn && target.to.range.length == payload.size()) {
+      return memory_.Read(target.to.process, {&target.to.range, 1}, payload);
+    }
   }
   return Fail(ESRCH);
 }

@@ -3,43 +3,12 @@
 #include "emulator/transport/form_targets.h"
 
 #include "emulator/transport/copy_jobs_for_test.h"
+#include "emulator/transport/foreign_job.h"
 
 namespace rdmaemu::transport::testing {
 namespace {
 
 constexpr uint32_t kSendingHost = 815, kOtherProgram = 4711;
-
-// The receiver's view of a job, as of runtime::FormOfPeer.
-class FormOfTest final : public DirectForm {
- public:
-  FormOfTest(CopyJob& job, uint32_t number) : job_(job), number_(number) {}
-  bool Offer(uint32_t pid, std::span<const MemoryRange> to) override {
-    if (!job_.Claim(number_, CopyJob::kAwaiting, CopyJob::kAdjusting)) return false;
-    own_ = job_.other[0];
-    job_.pid = pid;
-    job_.other[0] = {to[0].address, to[0].length};
-    job_.mark = static_cast<uint8_t>(Datagram::Form::kPlaced);
-    return job_.Claim(number_, CopyJob::kAdjusting, CopyJob::kOffered);
-  }
-  void Decline() override { job_.Claim(number_, CopyJob::kAwaiting, CopyJob::kOffered); }
-  bool IsDirect() override { return job_.pid == kOtherProgram; }
-  bool Withdraw() override {
-    if (job_.Claim(number_, CopyJob::kOffered, CopyJob::kAdjusting)) {
-      job_.pid = kSendingHost;
-      job_.other[0] = own_;
-      job_.mark = static_cast<uint8_t>(Datagram::Form::kFilled);
-      job_.Claim(number_, CopyJob::kAdjusting, CopyJob::kOffered);
-    }
-    return job_.Now() != CopyJob::kTaken;
-  }
-  bool IsOver() const override { return is_over; }
-  bool is_over = false;
-
- private:
-  CopyJob& job_;
-  uint32_t number_;
-  CopyRange own_{};
-};
 
 class FormTargetsTest : public ::testing::Test {
  protected:
@@ -80,7 +49,11 @@ class FormTargetsTest : public ::testing::Test {
     Train train;
     EXPECT_TRUE(ParseForm(datagram.flow, datagram.bytes, train));
     const uint32_t number = world.a.referred.at(index).number;
-    forms.push_back(std::make_shared<FormOfTest>(Job(number), number));
+    const JobReference reference{.slot = number % JobPage::kSlots, .number = number};
+    // The page is the host's.
+    const std::shared_ptr<JobPage> page(std::shared_ptr<JobPage>(), jobs);
+    forms.push_back(std::make_shared<ForeignJob>(page, reference,
+                                                 static_cast<uint8_t>(Datagram::Form::kPlaced)));
     const bool is_named = world.b().engine.Direct(train, forms.back()) == Naming::kNamed;
     if (!is_named) forms.back()->Decline();
     return is_named;
@@ -111,7 +84,7 @@ class FormTargetsTest : public ::testing::Test {
   World world;
   JobPage* jobs;
   Endpoint x, y;
-  std::vector<std::shared_ptr<FormOfTest>> forms;
+  std::vector<std::shared_ptr<ForeignJob>> forms;
 };
 
 TEST_F(FormTargetsTest, TheProgramCopiesToTheOtherProgram) {

@@ -40,10 +40,7 @@ class FormInOut final : public UnfilledForm {
             std::vector<JobReference>& referred)
       : payload_(payload), form_(std::move(form)), referred_(referred) {}
   bool takes_references() const override { return true; }
-  bool Refer(const JobReference& job) override {
-    referred_.push_back(job);
-    return true;
-  }
+  void Refer(const JobReference& job) override { referred_.push_back(job); }
   std::span<std::byte> payload() const override { return payload_; }
   std::byte* mark() const override { return reinterpret_cast<std::byte*>(form_.get()); }
   std::byte filled_mark() const override { return std::byte(Datagram::Form::kFilled); }

@@ -148,8 +148,8 @@ def the_shim_has_no_protocol_logic():
 
 
 PAYLOAD_OWNERS = re.compile(
-    r"emulator/(abi/|transport/(payload_owner|parking|copy_jobs)[.]|verbs/(objects|cq)[.]|host/testing/"
-    r"|runtime/direct_forms[.])"
+    r"emulator/(abi/|transport/(payload_owner|parking|copy_jobs|foreign_job)[.]|verbs/(objects|cq)[.]"
+    r"|host/testing/)"
     r"|shim/verbs/(payloads|copy_jobs|objects|cq)[.]")
 
 

@@ -148,10 +148,9 @@ class Machine::Port final : public Network {
       return form_->state == Unsent::kFilled || form_->state == Unsent::kPlaced;
     }
     bool takes_references() const override { return port_.setup_.directs; }
-    bool Refer(const JobReference& job) override {
+    void Refer(const JobReference& job) override {
       form_->job = job;
       port_.setup_.refers(form_->datagram.flow.destination);
-      return true;
     }
     void Finish(bool filled) override {
       if (!filled || !IsFilled()) form_->state = filled ? Unsent::kFilled : Unsent::kLost;
