@@ -9,12 +9,16 @@
 // unless the other host names a better place: the memory of its own program. For a moment only the
 // other host may change such a job (kAdjusting).
 //
+// A host can recall a job from a thread that has taken it, but has not begun to copy (JobPage::
+// Recall). A thread that was stopped for a while then copies nothing when it continues.
+//
 // A program that reports a false result damages only its own data. The host uses no index that the
 // program wrote.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace rdmaemu {
 
@@ -33,6 +37,7 @@ struct alignas(64) CopyJob {
     kRefused,
     kAwaiting,
     kAdjusting,
+    kRecalled,  // a thread has taken it, and must not begin to copy
   };
 
   uint32_t word;      // the state, and the lower bits of `number`
@@ -64,26 +69,49 @@ struct alignas(64) CopyJob {
     return std::atomic_ref(word).compare_exchange_strong(expected, WordOf(to, which),
                                                          std::memory_order_acq_rel);
   }
+  // Returns true while a thread has this job of number `which`.
+  bool IsHeld(uint32_t which) {
+    const uint32_t now = Word();
+    return now == WordOf(kTaken, which) || now == WordOf(kRecalled, which);
+  }
+  // Ends job `which`, unless its host has taken it back. Only the thread that holds it calls this.
+  void End(uint32_t which, State to) {
+    if (!Claim(which, kTaken, to)) (void)Claim(which, kRecalled, to);
+  }
 };
 
 struct JobPage {
   static constexpr uint32_t kSlots = 32;  // a power of two
 
   // The program writes these three members. `polls` counts how often its threads polled for
-  // completions. `busy` says that a thread executes jobs now. `next` is the next job to examine.
+  // completions. `busy` is the thread that executes jobs now (gettid), or 0. `next` is the next job
+  // to examine.
   // Only one thread executes jobs, because jobs of one QP must stay in order.
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;
-  // The host writes these: the number after the last offered job, and 1 when it frees the page.
+  // Hosts write these: the number after the last offered job, 1 when the host frees the page, and
+  // how often a host has recalled a job. A thread begins no copy after the last one has changed.
   alignas(64) uint32_t offered;
   uint32_t is_ended;
+  uint32_t recalls;
   CopyJob jobs[kSlots];
 
   // Returns true if there are jobs that no thread has examined.
   bool HasOffers() {
     return std::atomic_ref(next).load(std::memory_order_relaxed) !=
            std::atomic_ref(offered).load(std::memory_order_relaxed);
+  }
+  // Recalls job `which` from the thread that has taken it, and returns the thread. The caller may
+  // take the job back when it has then seen the thread outside of its system call. Returns nothing
+  // if no thread has the job.
+  std::optional<uint32_t> Recall(CopyJob& job, uint32_t which) {
+    if (job.Claim(which, CopyJob::kTaken, CopyJob::kRecalled)) {
+      std::atomic_ref(recalls).fetch_add(1, std::memory_order_seq_cst);
+    }
+    const uint32_t thread = std::atomic_ref(busy).load(std::memory_order_acquire);
+    if (!job.IsHeld(which)) return std::nullopt;
+    return thread;
   }
 };
 

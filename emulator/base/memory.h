@@ -51,6 +51,14 @@ class Memory {
   virtual bool IsShared(ProcessId, std::span<const MemoryRange>) { return false; }
   // Yields the processor. Call this while waiting for another process.
   virtual void LetOthersRun() = 0;
+  // Sleeps for about a millisecond. Call this after many calls of LetOthersRun.
+  virtual void LetOthersRunLonger() { LetOthersRun(); }
+  // Returns false if the thread of a program cannot be in a copy with another process's memory at
+  // this moment: it is stopped or blocked elsewhere, or has ended. `thread` has the number with
+  // which a program that PidFor admits sees it.
+  virtual bool MayCopy(uint32_t /*thread*/) { return true; }
+  // Tells the user that the host no longer waits for a copy of this thread.
+  virtual void SayCopyIsLate(uint32_t /*thread*/) {}
   // Returns true when the system permits the host to read this mapped byte. A program thus gets the
   // error when it registers memory, and not at its first transfer.
   virtual bool Admits(ProcessId, uint64_t /*address*/) { return true; }

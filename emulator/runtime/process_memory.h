@@ -71,6 +71,9 @@ class ProcessMemory final : public Memory {
   uint32_t PidFor(ProcessId taker, ProcessId owner) override;
   uint32_t HostPidFor(ProcessId taker) override;
   void LetOthersRun() override;
+  void LetOthersRunLonger() override;
+  bool MayCopy(uint32_t thread) override;
+  void SayCopyIsLate(uint32_t thread) override;
 
  private:
   enum class Direction { kRead, kWrite };

@@ -357,7 +357,8 @@ void Completer::Expire(Time now, QpContext& context) {
     SeekTo(context, s.unacked_psn);
     core_.MakeReady(context);
   } else if (s.awaited_copies > 0 || !context.parked[1].trains.empty() ||
-             core_.fills.AwaitsDirect(context.qp->handle, context.epoch)) {
+             core_.fills.Delays(context.qp->handle, context.epoch,
+                                now - AckTimeout(context.qp->attr.timeout & 31))) {
     // Nothing is lost, because a program's thread is still copying.
     core_.SetDeadline(context, AckDeadline(now, *context.qp));
   } else if (AwaitsLocalQueue(context)) {

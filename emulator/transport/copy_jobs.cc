@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "emulator/transport/copy_waits.h"
+
 namespace rdmaemu::transport {
 namespace {
 
@@ -37,7 +39,7 @@ bool IsUntaken(CopyJob::State state) {
 }
 // Returns true while a thread copies, or another host names the destination.
 bool IsInUse(CopyJob::State state) {
-  return state == CopyJob::kTaken || state == CopyJob::kAdjusting;
+  return state == CopyJob::kTaken || state == CopyJob::kAdjusting || state == CopyJob::kRecalled;
 }
 
 // Ends an offer that no thread has taken. Returns false if one has. An awaiting job may be offered
@@ -187,6 +189,10 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
       board.polled_at = board.copied_at = now;
       return JobOutcome::kCopied;
     case CopyJob::kTaken:
+    case CopyJob::kRecalled:
+      if (now < LookAt(offer)) return JobOutcome::kWaiting;
+      offer.looked_at = now;
+      return TakeFromStopped(offer) ? JobOutcome::kNotCopied : JobOutcome::kWaiting;
     case CopyJob::kAdjusting:
       return JobOutcome::kWaiting;
     case CopyJob::kAwaiting:
@@ -207,8 +213,10 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
 std::optional<Time> CopyJobs::DeadlineOf(JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
   const bool ended = offer.share == nullptr || offer.withdrawn;
-  if (!ended && !IsUntaken(JobOf(offer).Now())) return std::nullopt;
-  return ended ? offer.offered_at + kOfferFor : EndOf(offer);
+  if (ended) return offer.offered_at + kOfferFor;
+  const CopyJob::State state = JobOf(offer).Now();
+  if (IsUntaken(state)) return EndOf(offer);
+  return IsInUse(state) ? std::optional(LookAt(offer)) : std::nullopt;
 }
 
 bool CopyJobs::HasEnded(JobTicket ticket) {
@@ -226,13 +234,24 @@ Time CopyJobs::EndOf(const JobOffer& offer) {
          (is_busy ? kOfferWhileBusyFor : kOfferFor);
 }
 
+Time CopyJobs::LookAt(const JobOffer& offer) {
+  return std::max(offer.offered_at, offer.looked_at) + kLookAfter;
+}
+
+bool CopyJobs::TakeFromStopped(JobOffer& offer) {
+  CopyJob& job = JobOf(offer);
+  const auto thread = offer.share->jobs->Recall(job, job.number);
+  return thread && !memory_.MayCopy(*thread) &&
+         job.Claim(job.number, CopyJob::kRecalled, CopyJob::kFree);
+}
+
 bool CopyJobs::Stop(JobTicket ticket) {
   JobOffer& offer = Of(ticket);
   if (offer.share == nullptr) return true;
   if (!offer.withdrawn) return Withdraw(offer);
   // A thread that had no room for the job may have offered it again.
   (void)TakeFromProgram(JobOf(offer));
-  return !IsCopying(ticket);
+  return !IsCopying(ticket) || TakeFromStopped(offer) || !IsCopying(ticket);
 }
 
 bool CopyJobs::End(JobTicket ticket) {
@@ -292,15 +311,22 @@ bool CopyJobs::Withdraw(JobOffer& offer) {
   offer.withdrawn = true;
   CopyJob& job = JobOf(offer);
   if (TakeFromProgram(job)) return true;
+  struct Begun {
+    JobPage& page;
+    CopyJob& job;
+    bool HasEnded() {
+      const CopyJob::State state = job.Now();
+      return IsUntaken(state) ? TakeFromProgram(job) : !IsInUse(state);
+    }
+    std::optional<uint32_t> Recall() { return page.Recall(job, job.number); }
+    bool TakeBack() { return job.Claim(job.number, CopyJob::kRecalled, CopyJob::kFree); }
+  };
   JobBoard& board = BoardOf(*offer.share);
-  // After the host has waited in vain for one job of a group, it no longer waits for that group's
+  // After the host has waited in vain for one job of a group, it looks only once for that group's
   // other jobs.
-  for (int i = 0; i < kMaxWaitsForCopy && !board.stopped; i++) {
-    const CopyJob::State state = job.Now();
-    if (IsUntaken(state) ? TakeFromProgram(job) : !IsInUse(state)) return true;
-    memory_.LetOthersRun();
-  }
-  board.stopped = board.refused = true;
+  int looks = board.stuck ? 1 : kMostLooks;
+  if (AwaitCopy(memory_, Begun{*offer.share->jobs, job}, looks)) return true;
+  board.stuck = board.refused = true;
   return false;
 }
 

@@ -29,9 +29,9 @@ inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
 inline constexpr Duration kOfferWhileBusyFor = std::chrono::milliseconds(1);
 // How long a copy awaits the host that may name its destination. Afterwards this host makes it.
 inline constexpr Duration kAwaitDestinationFor = std::chrono::microseconds(200);
-// How often the host yields while it waits for a copy that a thread began. Afterwards the host
-// continues without that copy, because the thread has probably been stopped.
-inline constexpr int kMaxWaitsForCopy = 20000;
+// A thread that has had a copy for this long has probably been stopped. The host looks whether it
+// was, and again after the same time.
+inline constexpr Duration kLookAfter = std::chrono::milliseconds(10);
 
 // The host's state of one group's jobs.
 struct JobBoard final : TransportState {
@@ -40,8 +40,8 @@ struct JobBoard final : TransportState {
   uint32_t polls = 0;    // the group's polls at the last check
   Time polled_at{};      // when `polls` last grew
   Time copied_at{};      // when the host last saw that a thread had ended a copy
-  bool refused = false;  // no more jobs: the kernel denies the program access, or `stopped` is set
-  bool stopped = false;  // a thread of the program was stopped during a copy
+  bool refused = false;  // no more jobs: the kernel denies the program access, or `stuck` is set
+  bool stuck = false;    // a thread of the program did not end its copy
   bool refused_directly = false;  // no more copies to programs of other hosts
 };
 
@@ -63,6 +63,7 @@ struct JobOffer {
   Handle requester = 0, other = 0;  // the QPs of the train
   JobSide from, to;
   Time offered_at{};
+  Time looked_at{};  // when the host last looked whether the copy's thread was stopped
   bool withdrawn = false;
   bool is_to_host = false;          // FormFills takes it back
   bool awaits_destination = false;  // when the host last looked
@@ -98,12 +99,15 @@ class CopyJobs {
   std::optional<Time> DeadlineOf(JobTicket ticket);
   // Returns true if no thread makes the copy now, or will.
   bool HasEnded(JobTicket ticket);
-  // Withdraws the offer, and waits for a copy that has begun. Returns false if a thread may still
-  // write, because it was stopped during the copy. End also ends the ticket.
+  // Withdraws the offer, and waits for a copy that has begun (copy_waits.h). Returns false if a
+  // thread may still write. End also ends the ticket.
   bool Stop(JobTicket ticket);
   bool End(JobTicket ticket);
   // Returns true while a thread may write.
   bool IsCopying(JobTicket ticket);
+  // Takes the job from the thread that has it, if the thread was stopped before its copy. Returns
+  // false if it did not. Call this only while IsCopying.
+  bool TakeFromStopped(JobTicket ticket) { return TakeFromStopped(Of(ticket)); }
   // Returns true if the copy goes to a program of another host.
   bool IsDirect(JobTicket ticket);
   // Returns true when no thread has taken the offer within its time limit.
@@ -138,6 +142,9 @@ class CopyJobs {
   JobOutcome StateOf(Time now, JobOffer& offer);
   // Returns when the host makes the copy of an offer that no thread has taken.
   static Time EndOf(const JobOffer& offer);
+  // Returns when the host looks at the thread that has taken an offer.
+  static Time LookAt(const JobOffer& offer);
+  bool TakeFromStopped(JobOffer& offer);
   // Returns false if a thread may still copy.
   bool Withdraw(JobOffer& offer);
   void Free(JobTicket ticket);

@@ -62,7 +62,7 @@ class CopyJobsTest : public ::testing::Test {
     } else {
       std::memcpy(at(job.other[0]), at(job.own[0]), done);
     }
-    job.Set(CopyJob::kDone);
+    job.End(number, CopyJob::kDone);
   }
   // Runs the host's work, and makes the copy that it has offered.
   void CopyNext(uint32_t number) {

@@ -22,15 +22,21 @@ bool ForeignJob::Offer(uint32_t pid, const MemoryRange& to) {
 bool ForeignJob::Decline() { return job().Claim(number_, CopyJob::kAwaiting, CopyJob::kOffered); }
 
 bool ForeignJob::IsDirect() const {
-  return is_offered_ && (Is(CopyJob::kOffered) || Is(CopyJob::kTaken) || Is(CopyJob::kDone));
+  return is_offered_ && (Is(CopyJob::kOffered) || job().IsHeld(number_) || Is(CopyJob::kDone));
 }
 
-bool ForeignJob::IsOver() const { return is_over_ && !Is(CopyJob::kTaken); }
+bool ForeignJob::IsOver() const { return is_over_ && !job().IsHeld(number_); }
 
 bool ForeignJob::Withdraw() {
   if (is_offered_ && Redirect(CopyJob::kOffered, replaced_)) is_offered_ = false;
   // A thread that has no room for a job offers it again.
-  return !Is(CopyJob::kTaken) && !(is_offered_ && Is(CopyJob::kOffered));
+  return !job().IsHeld(number_) && !(is_offered_ && Is(CopyJob::kOffered));
+}
+
+bool ForeignJob::TakeBack() {
+  if (!Redirect(CopyJob::kRecalled, replaced_)) return false;
+  is_offered_ = false;
+  return true;
 }
 
 }  // namespace rdmaemu::transport

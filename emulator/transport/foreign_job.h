@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "emulator/abi/copy_jobs.h"
@@ -20,6 +21,8 @@ class ForeignJob final : public DirectForm {
 
   bool Offer(uint32_t pid, const MemoryRange& to) override;
   bool Withdraw() override;
+  std::optional<uint32_t> Recall() override { return page_->Recall(job(), number_); }
+  bool TakeBack() override;
   bool IsOver() const override;
   // The program copies into the form. Call this instead of Offer. Returns false if it does already.
   bool Decline();

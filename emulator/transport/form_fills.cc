@@ -51,11 +51,8 @@ bool FormFills::Holds(Handle qp, uint64_t epoch) const {
   });
 }
 
-bool FormFills::AwaitsDirect(Handle qp, uint64_t epoch) {
-  return Holds(qp, epoch) || std::ranges::any_of(fills_, [&](const Fill& fill) {
-           return fill.request.qp == qp && fill.request.epoch == epoch &&
-                  payloads_.IsDirect(fill.ticket) && !payloads_.HasEnded(fill.ticket);
-         });
+bool FormFills::Delays(Handle qp, uint64_t epoch, Time since) const {
+  return Holds(qp, epoch) || (!fills_.empty() && fills_.front().begun_at <= since);
 }
 
 void FormFills::Hold(Time now, Fill& fill) {
@@ -66,8 +63,11 @@ void FormFills::Hold(Time now, Fill& fill) {
 
 bool FormFills::TurnHeld(Time now) {
   return std::erase_if(held_, [&](Fill& fill) {
-           fill.begun_at = now;
-           if (payloads_.IsCopying(fill.ticket)) return false;
+           if (payloads_.IsCopying(fill.ticket)) {
+             if (now - fill.begun_at < kLongestFill) return false;
+             fill.begun_at = now;
+             if (!payloads_.TakeFromStopped(fill.ticket)) return false;
+           }
            payloads_.End(fill.ticket);
            lost_.push_back(fill.request);
            return true;

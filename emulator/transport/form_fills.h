@@ -41,9 +41,9 @@ class FormFills {
   // copied the request's payload to a program of another host. It will write there later, and a
   // completed request would have given these bytes back to that program.
   bool Holds(Handle qp, uint64_t epoch) const;
-  // Returns true if Holds does, or while a program may copy for the QP to a program of another
-  // host. Nothing is lost then, however long it takes.
-  bool AwaitsDirect(Handle qp, uint64_t epoch);
+  // Returns true if Holds does, or while a thread copies a form that it has had since `since`, or
+  // longer. A request that was sent later waits in the network behind that form, and is not lost.
+  bool Delays(Handle qp, uint64_t epoch, Time since) const;
   // Returns true if Turn would finish a form whose copy has ended. The receiver sees a form with a
   // mark before.
   bool AnyEnded();
@@ -85,7 +85,7 @@ class FormFills {
 
   Memory& memory_;
   PayloadOwner& payloads_;
-  std::vector<Fill> fills_;  // bounded by the slots of the programs' JobPages
+  std::vector<Fill> fills_;  // by begun_at; bounded by the slots of the programs' JobPages
   std::vector<Fill> held_;   // as bounded as abandoned_; `begun_at` is when Turn looked last
   std::vector<Lost> lost_;
   // Forms that stopped threads of these processes may still write. At most JobPage::kSlots for each

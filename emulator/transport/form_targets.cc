@@ -1,6 +1,9 @@
 #include "emulator/transport/form_targets.h"
 
 #include <cerrno>
+#include <optional>
+
+#include "emulator/transport/copy_waits.h"
 
 namespace rdmaemu::transport {
 
@@ -60,15 +63,19 @@ Naming FormTargets::Name(QpContext& context, const Train& train,
 
 void FormTargets::Withdraw() {
   std::erase_if(targets_, [](const Target& target) { return target.form->IsOver(); });
-  // The last one first: a thread takes them in their order. A stopped thread is not awaited twice.
-  int waits = 0;
+  struct Begun {
+    DirectForm& form;
+    bool HasEnded() { return form.Withdraw(); }
+    std::optional<uint32_t> Recall() { return form.Recall(); }
+    bool TakeBack() { return form.TakeBack(); }
+  };
+  // The last one first: a thread takes them in their order.
+  int looks = kMostLooks;
   for (size_t i = targets_.size(); i > 0; i--) {
-    for (; !targets_[i - 1].form->Withdraw() && waits < kMaxWaitsForCopy; waits++) {
-      memory_.LetOthersRun();
-    }
+    if (!targets_[i - 1].form->Withdraw()) AwaitCopy(memory_, Begun{*targets_[i - 1].form}, looks);
   }
-  // A thread that was stopped, or has ended with its host, is awaited once.
-  if (waits == kMaxWaitsForCopy) targets_.clear();
+  // A thread that does not end its copy is awaited once.
+  if (looks == 0) targets_.clear();
 }
 
 Status FormTargets::Read(uint32_t qpn, uint32_t psn, std::span<std::byte> payload) {

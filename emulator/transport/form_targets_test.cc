@@ -296,9 +296,65 @@ TEST_F(FormTargetsTest, AThreadThatNeverEndsIsAwaitedOnce) {
   ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
   world.b().engine.StopCopies();
   const int waits = world.b().memory.moments_given;
-  EXPECT_EQ(waits, kMaxWaitsForCopy);
+  EXPECT_EQ(waits, kYieldsBeforeRecall + kMostLooks);
+  EXPECT_EQ(world.b().memory.late_copies, 1);
   world.b().engine.StopCopies();
   EXPECT_EQ(world.b().memory.moments_given, waits);
+}
+
+TEST_F(FormTargetsTest, AThreadThatIsStoppedBeforeItsCopyWritesToTheFormOrNothing) {
+  Make(kSize);
+  Write(1, 0, kSize);
+  ASSERT_TRUE(Direct(0));
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  const uint32_t recalls = jobs->recalls;
+  world.b().memory.threads_are_stopped = true;
+  world.b().engine.StopCopies();
+  EXPECT_NE(jobs->recalls, recalls);
+  EXPECT_EQ(Job(0).Now(), CopyJob::kOffered);
+  EXPECT_EQ(Job(0).pid, kSendingHost);
+  Job(0).End(0, CopyJob::kFailed);
+  EXPECT_EQ(Job(0).Now(), CopyJob::kOffered) << "the thread has the job no more";
+  EXPECT_FALSE(Arrived());
+  world.Run();
+  ExpectSent(1);
+  EXPECT_TRUE(Arrived());
+}
+
+// The timers of the request are shorter than the time for which the thread is stopped.
+TEST_F(FormTargetsTest, AStoppedThreadDelaysItsRequestForMillisecondsOnly) {
+  Link link;
+  link.timeout = 8;  // 1 ms
+  Make(kSize, link);
+  Write(1, 0, kSize);
+  ASSERT_TRUE(Direct(0));
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  world.a.memory.threads_are_stopped = true;
+  world.now += kLookAfter;
+  world.Run();
+  ExpectSent(1);
+  EXPECT_TRUE(Arrived());
+  EXPECT_EQ(Job(0).Now(), CopyJob::kFree);
+}
+
+TEST_F(FormTargetsTest, AHeldRequestIsSentAgainWhenItsThreadTurnsOutToBeStopped) {
+  Link link;
+  link.timeout = 8;  // 1 ms
+  Make(kSize, link);
+  Write(1, 0, kSize);
+  ASSERT_TRUE(Direct(0));
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  for (int i = 0; i < 3; i++) {
+    world.now += kLongestFill;
+    world.a.engine.Expire(world.now);
+    world.Settle();
+  }
+  EXPECT_TRUE(x.Sent().empty());
+  world.a.memory.threads_are_stopped = true;
+  world.now += kLongestFill;
+  world.Run();
+  ExpectSent(1);
+  EXPECT_TRUE(Arrived());
 }
 
 TEST_F(FormTargetsTest, AQpInErrorDropsAPlacedForm) {

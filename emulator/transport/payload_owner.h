@@ -68,19 +68,20 @@ class PayloadOwner {
   }
   // Returns the copy's outcome. An offer that no thread takes ends after a time limit (kOfferFor).
   JobOutcome OutcomeOf(Time now, JobTicket ticket) { return jobs_.OutcomeOf(now, ticket); }
-  // Returns the time of the next OutcomeOf call. nullopt: a thread is copying and will ring a
-  // doorbell when it has ended.
+  // Returns the time of the next OutcomeOf call. A thread that copies rings a doorbell when it has
+  // ended.
   std::optional<Time> DeadlineOf(JobTicket ticket) { return jobs_.DeadlineOf(ticket); }
   bool HasEnded(JobTicket ticket) { return jobs_.HasEnded(ticket); }
   // Act as those of CopyJobs.
   bool IsOverdue(Time now, JobTicket ticket) { return jobs_.IsOverdue(now, ticket); }
   bool TakeBack(JobTicket ticket) { return jobs_.TakeBack(ticket); }
-  // Withdraws the offer. Waits for a copy that has begun. Returns false if the copy's thread was
-  // stopped and may write later.
+  // Withdraws the offer. Waits for a copy that has begun. Returns false if the copy's thread may
+  // write later.
   bool End(JobTicket ticket) { return jobs_.End(ticket); }
   // Act as those of CopyJobs.
   bool Stop(JobTicket ticket) { return jobs_.Stop(ticket); }
   bool IsCopying(JobTicket ticket) { return jobs_.IsCopying(ticket); }
+  bool TakeFromStopped(JobTicket ticket) { return jobs_.TakeFromStopped(ticket); }
   bool IsDirect(JobTicket ticket) { return jobs_.IsDirect(ticket); }
   bool TakesHostCopy(Time now, const QueuePair& qp, const Pieces& from) {
     return jobs_.TakesHostCopy(now, qp, from);

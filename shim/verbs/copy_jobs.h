@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "emulator/abi/copy_jobs.h"
+#include "shim/verbs/guarded_copy.h"
 
 namespace rdmaemu::shim {
 
@@ -29,13 +30,17 @@ class CopyBatch {
   static constexpr uint32_t kMaxVectors = 32;
 
   bool Admits(const CopyJob& job) const;
-  void Add(CopyJob& job);
+  void Add(CopyJob& job, uint32_t number);
   uint64_t MostBytes() const;
   bool Mark(uint32_t jobs);
   void FailDirect();
 
+  CopyGuard guard() const { return {&page_->recalls, recalls_}; }
+
   JobPage* page_;
+  uint32_t recalls_;  // of the page, before the first job was taken
   CopyJob* jobs_[kMaxVectors];
+  uint32_t numbers_[kMaxVectors];  // a host that takes a job back may use its slot again
   uint32_t count_ = 0;
   iovec own_[kMaxVectors], other_[kMaxVectors];
   uint64_t ends_[kMaxVectors];  // of the jobs, in bytes of the system call

@@ -110,10 +110,4 @@ bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
   return true;
 }
 
-ssize_t CopyWithProcess(pid_t pid, bool pull, std::span<const iovec> own,
-                        std::span<const iovec> other) {
-  const auto copy = pull ? process_vm_readv : process_vm_writev;
-  return copy(pid, own.data(), own.size(), other.data(), other.size(), 0);
-}
-
 }  // namespace rdmaemu::shim

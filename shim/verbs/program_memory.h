@@ -2,16 +2,12 @@
 // not crash the program. The library therefore checks each page by a system call that returns
 // EFAULT instead of faulting. The library trusts the result for a short time.
 //
-// The library accesses memory by address only through this file and region_check.h. The simulator
-// links the rest of the library with its own memory (tests/sim/library_seams.cc).
+// The library accesses memory by address only through this file, guarded_copy.h and region_check.h.
+// The simulator links the rest of the library with its own memory (tests/sim/library_seams.cc).
 #pragma once
-
-#include <sys/types.h>
-#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace rdmaemu::shim {
 
@@ -42,11 +38,5 @@ class ProgramMemory {
   Page pages_[kPages];
   uint64_t now_ns_;
 };
-
-// Copies between this process and the process `pid`: from `other` to `own` when `pull` is true,
-// else from `own` to `other`. Returns the bytes copied, or -1 and errno, as process_vm_readv(2)
-// does. Thread-safe.
-ssize_t CopyWithProcess(pid_t pid, bool pull, std::span<const iovec> own,
-                        std::span<const iovec> other);
 
 }  // namespace rdmaemu::shim

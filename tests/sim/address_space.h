@@ -48,6 +48,8 @@ class AddressSpaces final : public Memory {
   static constexpr ProcessId kHost{0xffff'fff0};
   uint32_t HostPidFor(ProcessId) override { return helpers_ ? static_cast<uint32_t>(kHost) : 0; }
   void LetOthersRun() override { helpers_(); }
+  // A thread with a job that LetOthersRun has not finished is stopped before its copy.
+  bool MayCopy(uint32_t) override { return false; }
   // Sets the function that runs while the host waits for threads that copy for it. Without the
   // function no threads copy.
   void SetHelpers(std::function<void()> helpers) { helpers_ = std::move(helpers); }

@@ -19,4 +19,10 @@ bool DirectCopy::Withdraw() {
   return has_ended;
 }
 
+bool DirectCopy::TakeBack() {
+  const bool is_taken_back = job_.TakeBack();
+  if (is_taken_back) tally_.Count("direct.recalled");
+  return is_taken_back;
+}
+
 }  // namespace rdmaemu::sim

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "emulator/abi/copy_jobs.h"
@@ -22,6 +23,8 @@ class DirectCopy final : public DirectForm {
 
   bool Offer(uint32_t pid, const MemoryRange& to) override;
   bool Withdraw() override;
+  std::optional<uint32_t> Recall() override { return job_.Recall(); }
+  bool TakeBack() override;
   bool IsOver() const override { return job_.IsOver(); }
   // Act as those of ForeignJob.
   void Decline();

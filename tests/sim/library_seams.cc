@@ -80,9 +80,13 @@ bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
   return sim::Process::Current().WriteOwn(address, {static_cast<const std::byte*>(from), bytes});
 }
 
-ssize_t CopyWithProcess(pid_t pid, bool pull, std::span<const iovec> own,
-                        std::span<const iovec> other) {
-  return sim::Process::Current().CopyWith(static_cast<uint32_t>(pid), pull, own, other);
+bool CanCopyGuarded() { return true; }
+
+uint32_t CopyingThread() { return 1; }
+
+ssize_t CopyGuarded(const CopyGuard& guard, pid_t pid, bool pull, std::span<const iovec> own,
+                    std::span<const iovec> other) {
+  return sim::Process::Current().CopyWith(guard, static_cast<uint32_t>(pid), pull, own, other);
 }
 
 // The simulated host checks the pages itself.

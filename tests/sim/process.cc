@@ -270,8 +270,13 @@ Status Process::CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
   return Fail(ESRCH);
 }
 
-ssize_t Process::CopyWith(uint32_t pid, bool pull, std::span<const iovec> own,
-                          std::span<const iovec> theirs) {
+ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
+                          std::span<const iovec> own, std::span<const iovec> theirs) {
+  if (*guard.word != guard.expected) {
+    world_.tally().Count("copy.recalled");
+    errno = ECANCELED;
+    return -1;
+  }
   const std::vector<MemoryRange> mine = RangesOf(own), far = RangesOf(theirs);
   if (pid == static_cast<uint32_t>(AddressSpaces::kHost)) {
     errno = EFAULT;
@@ -302,7 +307,7 @@ void Process::TakeCopies() {
 }
 
 void Process::FinishCopies() {
-  if (!Lives() || !taken_) return;
+  if (!Lives() || !taken_ || is_stopped_) return;
   const Entered entered(*this);
   taken_->Run();
   taken_.reset();

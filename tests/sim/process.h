@@ -107,6 +107,8 @@ class Process {
   // A polling thread takes the copies that its host offers. It executes them some time later.
   void TakeCopies();
   void FinishCopies();
+  // Stops the thread between the two calls above: FinishCopies does nothing then.
+  void set_stopped(bool stopped) { is_stopped_ = stopped; }
   // A thread of the process polls and executes no copies. Its host then offers copies.
   void CountPoll() {
     if (Lives()) doorbells().jobs.polls++;
@@ -129,8 +131,8 @@ class Process {
   int TakeFrom(int fd);
   bool ReadOwn(uint64_t address, std::span<std::byte> to);
   bool WriteOwn(uint64_t address, std::span<const std::byte> from);
-  ssize_t CopyWith(uint32_t pid, bool pull, std::span<const iovec> own,
-                   std::span<const iovec> theirs);
+  ssize_t CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
+                   std::span<const iovec> own, std::span<const iovec> theirs);
 
  private:
   void CheckQueries(uint32_t channel, const rdma_ucm_event_resp& event,
@@ -160,6 +162,7 @@ class Process {
   HelloOut hello_{};
   std::vector<ReplyDescriptor> descriptors_;
   std::optional<shim::CopyBatch> taken_;
+  bool is_stopped_ = false;
   uint64_t counts_taken_ = 0;
   ibv_device* device_ = nullptr;
   ibv_context* context_ = nullptr;

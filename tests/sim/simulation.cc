@@ -51,6 +51,9 @@ class Simulation {
   // Receives that each queue gets at once while the operations end.
   static constexpr uint32_t kReceivesWhenCalm = 2;
   static constexpr Duration kCalmStep = std::chrono::milliseconds(10);
+  // One of so many takes of copies is followed by a stop of at most this length.
+  static constexpr uint32_t kStopsOneOf = 50;
+  static constexpr uint32_t kLongestStop_ns = 50'000'000;
 
   void StartProgram(Machine& machine) {
     if (programs_.size() >= kMaxPrograms) return;
@@ -92,9 +95,17 @@ class Simulation {
   }
 
   // A polling thread of the program takes the copies that its host offers. The thread may pause
-  // before it executes them.
+  // before it executes them, and may be stopped meanwhile.
   void Help(Program& program) {
     program.process().TakeCopies();
+    if (!is_calm_ && world_.random().Below(kStopsOneOf) == 0) {
+      program.process().set_stopped(true);
+      world_.After(Duration(world_.random().Below(kLongestStop_ns)), [&program] {
+        program.process().set_stopped(false);
+        program.process().FinishCopies();
+      });
+      return;
+    }
     if (world_.random().Below(plan_.directs ? 2 : 4) != 0) return program.process().FinishCopies();
     world_.After(Duration(world_.random().Below(100'000)),
                  [&program] { program.process().FinishCopies(); });
@@ -308,7 +319,10 @@ class Simulation {
     traffic_.KeepReceiving();
     connections_.CalmDown();
     ContinueDrained();
-    const auto has_ended = [this] { return traffic_.Outstanding() == 0; };
+    // After a complaint no time passes.
+    const auto has_ended = [this] {
+      return traffic_.Outstanding() == 0 || !world_.verdict().clean();
+    };
     // A program may have no memory for a receive now, because other receives have it. It tries
     // again later.
     for (const Time end = world_.now() + traffic_.Bound(); !has_ended() && world_.now() < end;) {

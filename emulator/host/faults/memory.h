@@ -42,6 +42,9 @@ class MemoryFaults final : public Memory {
     return memory_.IsShared(process, ranges);
   }
   void LetOthersRun() override { memory_.LetOthersRun(); }
+  void LetOthersRunLonger() override { memory_.LetOthersRunLonger(); }
+  bool MayCopy(uint32_t thread) override { return memory_.MayCopy(thread); }
+  void SayCopyIsLate(uint32_t thread) override { memory_.SayCopyIsLate(thread); }
 
  private:
   struct Refused {

@@ -1,0 +1,42 @@
+// How a host waits for a copy that a program's thread has begun (copy_jobs.h).
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/base/memory.h"
+
+namespace rdmaemu::transport {
+
+// How often the host yields before it recalls the job. A copy ends long before, unless its thread
+// does not run.
+inline constexpr int kYieldsBeforeRecall = 1000;
+// How often the host then looks at the thread: first between yields, and then between sleeps of a
+// millisecond. A thread that copies all this time waits in the kernel for a page, or for a
+// debugger.
+inline constexpr int kYieldingLooks = 50;
+inline constexpr int kMostLooks = 1000;
+
+// Waits until a thread has ended `copy`, or does not begin it. `looks` is the number of looks that
+// are left, which several waits can share. Returns false if there are none left, and the thread may
+// still copy. `copy` has three functions: HasEnded, and Recall and TakeBack as DirectForm.
+template <class Copy>
+bool AwaitCopy(Memory& memory, Copy&& copy, int& looks) {
+  for (int i = 0; i < kYieldsBeforeRecall && looks > 0; i++) {
+    if (copy.HasEnded()) return true;
+    memory.LetOthersRun();
+  }
+  for (; looks > 0; looks--) {
+    const auto thread = copy.Recall();
+    if (thread && !memory.MayCopy(*thread) && copy.TakeBack()) return true;
+    if (copy.HasEnded()) return true;
+    if (looks == 1 && thread) memory.SayCopyIsLate(*thread);
+    if (looks > kMostLooks - kYieldingLooks) {
+      memory.LetOthersRun();
+    } else {
+      memory.LetOthersRunLonger();
+    }
+  }
+  return copy.HasEnded();
+}
+
+}  // namespace rdmaemu::transport

@@ -1,0 +1,107 @@
+#include "shim/verbs/guarded_copy.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/rseq.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace rdmaemu::shim {
+
+#ifdef __x86_64__
+
+namespace {
+
+// The signature in front of an abort handler that glibc gives to the kernel (<bits/rseq.h>).
+#define RDMAEMU_RSEQ_SIGNATURE 0x53053053
+
+// Where glibc keeps a thread's struct rseq, from the thread pointer, in bytes. 0: unknown yet.
+// kNowhere: there is none. The names are looked up, because older versions do not have them.
+constexpr ptrdiff_t kNowhere = PTRDIFF_MAX;
+std::atomic<ptrdiff_t> offset_from_thread{0};
+
+ptrdiff_t Offset() {
+  ptrdiff_t offset = offset_from_thread.load(std::memory_order_relaxed);
+  if (offset != 0) return offset;
+  const auto* size = static_cast<const unsigned*>(dlsym(RTLD_DEFAULT, "__rseq_size"));
+  const auto* found = static_cast<const ptrdiff_t*>(dlsym(RTLD_DEFAULT, "__rseq_offset"));
+  offset = size != nullptr && found != nullptr && *size != 0 ? *found : kNowhere;
+  offset_from_thread.store(offset, std::memory_order_relaxed);
+  return offset;
+}
+
+rseq* OwnRseq() {
+  return reinterpret_cast<rseq*>(static_cast<char*>(__builtin_thread_pointer()) + Offset());
+}
+
+}  // namespace
+
+bool CanCopyGuarded() {
+  if (Offset() == kNowhere) return false;
+  // The kernel writes the processor's number while the thread is registered. The values for "not
+  // registered" are negative.
+  const std::atomic_ref processor(OwnRseq()->cpu_id);
+  return static_cast<int32_t>(processor.load(std::memory_order_relaxed)) >= 0;
+}
+
+ssize_t CopyGuarded(const CopyGuard& guard, pid_t pid, bool pull, std::span<const iovec> own,
+                    std::span<const iovec> other) {
+  // Labels: 1 begins the restartable sequence, 2 is behind it, 3 describes it to the kernel, 4 is
+  // the abort handler, which begins anew at 5. The system call is the last instruction of the
+  // sequence: a thread that is in the kernel has left the sequence.
+  register const iovec* far_vectors asm("r10") = other.data();
+  register size_t far_count asm("r8") = other.size();
+  register unsigned long flags asm("r9") = 0;
+  long result;
+  asm volatile(
+      ".pushsection __rseq_cs, \"aw\"\n\t"
+      ".balign 32\n\t"
+      "3:\n\t"
+      ".long 0, 0\n\t"
+      ".quad 1f, (2f - 1f), 4f\n\t"
+      ".popsection\n\t"
+      "5:\n\t"
+      "leaq 3b(%%rip), %%rax\n\t"
+      "movq %%rax, %[sequence]\n\t"
+      "1:\n\t"
+      "movq $%c[canceled], %%rax\n\t"
+      "cmpl %[expected], (%[word])\n\t"
+      "jne 2f\n\t"
+      "movq %[number], %%rax\n\t"
+      "syscall\n\t"
+      "2:\n\t"
+      "movq $0, %[sequence]\n\t"
+      ".pushsection __rseq_failure, \"ax\"\n\t"
+      ".byte 0x0f, 0xb9, 0x3d\n\t"  // an invalid instruction, with the signature as its operand
+      ".long %c[signature]\n\t"
+      "4:\n\t"
+      "jmp 5b\n\t"
+      ".popsection"
+      : "=&a"(result), [sequence] "=m"(OwnRseq()->rseq_cs)
+      : [canceled] "i"(-ECANCELED), [signature] "i"(RDMAEMU_RSEQ_SIGNATURE),
+        [expected] "r"(guard.expected), [word] "r"(guard.word),
+        [number] "r"(long{pull ? SYS_process_vm_readv : SYS_process_vm_writev}), "D"(long{pid}),
+        "S"(own.data()), "d"(own.size()), "r"(far_vectors), "r"(far_count), "r"(flags)
+      : "rcx", "r11", "memory", "cc");
+  if (result >= 0) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+#else
+
+bool CanCopyGuarded() { return false; }
+
+ssize_t CopyGuarded(const CopyGuard&, pid_t, bool, std::span<const iovec>, std::span<const iovec>) {
+  errno = ENOSYS;
+  return -1;
+}
+
+#endif
+
+uint32_t CopyingThread() { return static_cast<uint32_t>(gettid()); }
+
+}  // namespace rdmaemu::shim
