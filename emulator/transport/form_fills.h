@@ -16,8 +16,9 @@
 
 namespace rdmaemu::transport {
 
-// A thread that has taken a copy for this long has probably been stopped. The receiver of the form
-// waits meanwhile, and with it everything that was sent later to the same host.
+// A thread that has taken a copy for this long, and was not stopped (kLookAfter), is held by the
+// kernel or by a tracer. The receiver of the form waits meanwhile, and with it everything that was
+// sent later to the same host.
 inline constexpr Duration kLongestFill = std::chrono::milliseconds(20);
 
 class FormFills {
@@ -37,8 +38,8 @@ class FormFills {
   bool empty() const { return fills_.empty(); }
   // Returns true if Turn has nothing to do now or later.
   bool is_idle() const { return fills_.empty() && held_.empty(); }
-  // Returns true while a request of the QP must not be sent again: a thread was stopped while it
-  // copied the request's payload to a program of another host. It will write there later, and a
+  // Returns true while a request of the QP must not be sent again: a thread is held while it
+  // copies the request's payload to a program of another host. It will write there later, and a
   // completed request would have given these bytes back to that program.
   bool Holds(Handle qp, uint64_t epoch) const;
   // Returns true if Holds does, or while a thread copies a form that it has had since `since`, or

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <initializer_list>
 
 namespace rdmaemu::shim {
 namespace {

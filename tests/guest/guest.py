@@ -326,6 +326,24 @@ def an_idle_host_sleeps_where_epoll_pwait2_is_refused():
             raise Failure("the idle host woke up %d times and ran for %d0 ms" % (switches, ticks))
 
 
+def a_held_copy_changes_no_deregistered_memory_on_one_host():
+    with Emulator() as emulator:
+        run(emulator, [build("held_copy")]).expect(r"^the memory did not change$")
+
+
+def a_held_copy_changes_no_deregistered_memory_of_another_host():
+    with Emulator() as emulator:
+        addresses = free_addresses(2)
+        other = emulator.start("sender", addresses[1],
+                               ["sh", "-c", "echo started; exec sleep %d" % LIMIT_S])
+        if not other.wait_for_text("started", LIMIT_S):
+            raise Failure("the sender's host did not begin\n" + other.describe())
+        program = emulator.start("guest", addresses[0], [build("held_copy"), "sender"])
+        if program.wait(LIMIT_S) != 0:
+            raise Failure("the program failed\n" + program.describe())
+        program.expect(r"^the memory did not change$")
+
+
 def programs_that_spin_change_no_affinity():
     """Each program waits for the other one's WRITE without calls. On two processors, such programs
     move their host (abi/host_move.h)."""
@@ -444,6 +462,8 @@ def main():
             run_says_why_where_memory_cannot_be_reached_at_all,
             hosts_start_where_close_range_is_refused,
             an_idle_host_sleeps_where_epoll_pwait2_is_refused,
+            a_held_copy_changes_no_deregistered_memory_on_one_host,
+            a_held_copy_changes_no_deregistered_memory_of_another_host,
             programs_that_spin_change_no_affinity, a_pipe_is_no_trace_file,
             a_host_that_never_gets_ready_is_named_by_its_lock,
             a_registration_does_not_read_the_list_of_mappings,
