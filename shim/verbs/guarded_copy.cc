@@ -52,10 +52,18 @@ ssize_t CopyGuarded(const CopyGuard& guard, pid_t pid, bool pull, std::span<cons
   // Labels: 1 begins the restartable sequence, 2 is behind it, 3 describes it to the kernel, 4 is
   // the abort handler, which begins anew at 5. The system call is the last instruction of the
   // sequence: a thread that is in the kernel has left the sequence.
-  register const iovec* far_vectors asm("r10") = other.data();
-  register size_t far_count asm("r8") = other.size();
-  register unsigned long flags asm("r9") = 0;
+  const long number = pull ? SYS_process_vm_readv : SYS_process_vm_writev;
+  const long process = pid;
+  const uint32_t* const word = guard.word;
+  const uint32_t expected = guard.expected;
+  const iovec *const own_vectors = own.data(), *const other_vectors = other.data();
+  const size_t own_count = own.size(), other_count = other.size();
+  rseq* const own_rseq = OwnRseq();
   long result;
+  // No call may follow, which could change these registers.
+  register const iovec* r10 asm("r10") = other_vectors;
+  register size_t r8 asm("r8") = other_count;
+  register unsigned long r9 asm("r9") = 0;  // flags
   asm volatile(
       ".pushsection __rseq_cs, \"aw\"\n\t"
       ".balign 32\n\t"
@@ -80,11 +88,10 @@ ssize_t CopyGuarded(const CopyGuard& guard, pid_t pid, bool pull, std::span<cons
       "4:\n\t"
       "jmp 5b\n\t"
       ".popsection"
-      : "=&a"(result), [sequence] "=m"(OwnRseq()->rseq_cs)
+      : "=&a"(result), [sequence] "=m"(own_rseq->rseq_cs)
       : [canceled] "i"(-ECANCELED), [signature] "i"(RDMAEMU_RSEQ_SIGNATURE),
-        [expected] "r"(guard.expected), [word] "r"(guard.word),
-        [number] "r"(long{pull ? SYS_process_vm_readv : SYS_process_vm_writev}), "D"(long{pid}),
-        "S"(own.data()), "d"(own.size()), "r"(far_vectors), "r"(far_count), "r"(flags)
+        [expected] "r"(expected), [word] "r"(word), [number] "r"(number), "D"(process),
+        "S"(own_vectors), "d"(own_count), "r"(r10), "r"(r8), "r"(r9)
       : "rcx", "r11", "memory", "cc");
   if (result >= 0) return result;
   errno = static_cast<int>(-result);
