@@ -69,6 +69,20 @@ class FormTargetsTest : public ::testing::Test {
     Move(job);
     job.Set(CopyJob::kDone);
   }
+  // A thread takes the direct copy of a request whose ACK timeout is 1 ms.
+  void TakeWithShortTimeout() {
+    Link link;
+    link.timeout = 8;
+    Make(kSize, link);
+    Write(1, 0, kSize);
+    ASSERT_TRUE(Direct(0));
+    ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  }
+  void ExpireAfter(Duration elapsed) {
+    world.now += elapsed;
+    world.a.engine.Expire(world.now);
+    world.Settle();
+  }
   static void Move(const CopyJob& job) {
     std::memcpy(reinterpret_cast<void*>(job.other[0].address),
                 reinterpret_cast<void*>(job.own[0].address), job.own[0].length);
@@ -254,17 +268,8 @@ TEST_F(FormTargetsTest, ACopyThatFailsIsTheHosts) {
 // The thread writes to the memory of the other program when it continues. So the request may not
 // complete before.
 TEST_F(FormTargetsTest, ARequestIsNotRepeatedWhileAStoppedThreadMayWrite) {
-  Link link;
-  link.timeout = 8;  // 1 ms
-  Make(kSize, link);
-  Write(1, 0, kSize);
-  ASSERT_TRUE(Direct(0));
-  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
-  for (int i = 0; i < 100; i++) {
-    world.now += kLongestFill;
-    world.a.engine.Expire(world.now);
-    world.Settle();
-  }
+  TakeWithShortTimeout();
+  for (int i = 0; i < 100; i++) ExpireAfter(kLongestFill);
   EXPECT_FALSE(world.a.engine.AwaitsForms()) << "what was sent later has arrived";
   EXPECT_TRUE(x.Sent().empty());
   Move(Job(0));
@@ -323,12 +328,7 @@ TEST_F(FormTargetsTest, AThreadThatIsStoppedBeforeItsCopyWritesToTheFormOrNothin
 
 // The timers of the request are shorter than the time for which the thread is stopped.
 TEST_F(FormTargetsTest, AStoppedThreadDelaysItsRequestForMillisecondsOnly) {
-  Link link;
-  link.timeout = 8;  // 1 ms
-  Make(kSize, link);
-  Write(1, 0, kSize);
-  ASSERT_TRUE(Direct(0));
-  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  TakeWithShortTimeout();
   world.a.memory.threads_are_stopped = true;
   world.now += kLookAfter;
   world.Run();
@@ -338,17 +338,8 @@ TEST_F(FormTargetsTest, AStoppedThreadDelaysItsRequestForMillisecondsOnly) {
 }
 
 TEST_F(FormTargetsTest, AHeldRequestIsSentAgainWhenItsThreadTurnsOutToBeStopped) {
-  Link link;
-  link.timeout = 8;  // 1 ms
-  Make(kSize, link);
-  Write(1, 0, kSize);
-  ASSERT_TRUE(Direct(0));
-  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
-  for (int i = 0; i < 3; i++) {
-    world.now += kLongestFill;
-    world.a.engine.Expire(world.now);
-    world.Settle();
-  }
+  TakeWithShortTimeout();
+  for (int i = 0; i < 3; i++) ExpireAfter(kLongestFill);
   EXPECT_TRUE(x.Sent().empty());
   world.a.memory.threads_are_stopped = true;
   world.now += kLongestFill;
