@@ -9,7 +9,7 @@ namespace rdmaemu::transport {
 
 // How often the host yields before it recalls the job. A copy ends long before, unless its thread
 // does not run.
-inline constexpr int kYieldsBeforeRecall = 1000;
+inline constexpr int kYieldsBeforeRecall = 200;
 // How often the host then looks at the thread: first between yields, and then between sleeps of a
 // millisecond. A thread that copies all this time waits in the kernel for a page, or for a
 // debugger.
