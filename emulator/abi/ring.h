@@ -15,7 +15,6 @@
 #include <span>
 
 #include "emulator/abi/copy_jobs.h"
-#include "emulator/abi/host_move.h"
 #include "emulator/abi/host_turn.h"
 #include "emulator/abi/prefetch.h"
 #include "emulator/abi/program_place.h"
@@ -103,7 +102,6 @@ struct DoorbellPage {
   // when a program posts.
   uint32_t no_payload_shortcuts;
   HostTurn turn;
-  HostMove move;
   ProgramPlace place;
   alignas(64) uint64_t summary[kMaxQueues / 64 / 64];
   alignas(64) uint64_t queues[kMaxQueues / 64];
@@ -115,18 +113,6 @@ struct DoorbellPage {
 inline bool MustWakeHost(DoorbellPage& page) {
   std::atomic_ref asleep(page.host_asleep);
   return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
-}
-
-inline bool IsHostAsleep(DoorbellPage& page) {
-  return std::atomic_ref(page.host_asleep).load(std::memory_order_relaxed) != 0;
-}
-
-// Returns true if the host has not taken the work of all doorbells. May miss a doorbell that a
-// thread rings meanwhile.
-inline bool HasWaitingDoorbells(DoorbellPage& page) {
-  return std::ranges::any_of(page.summary, [](uint64_t& word) {
-    return std::atomic_ref(word).load(std::memory_order_relaxed) != 0;
-  });
 }
 
 // Rings a doorbell. Returns true when the host sleeps and the caller must write the eventfd.

@@ -17,6 +17,13 @@ struct MemoryRange {
   uint64_t length;   // bytes
 };
 
+// What a thread does that was to copy (Memory::CopyStateOf).
+enum class CopyState : uint8_t {
+  kMayCopy,
+  kTraced,     // a tracer has stopped it, before the copy or behind it
+  kElsewhere,  // it is stopped or blocked outside of a copy, or has ended
+};
+
 // Access to the address spaces of a host's processes. A call returns EFAULT when any byte is
 // unmapped, and ESRCH when the process has ended. The bytes moved before an error are unspecified.
 class Memory {
@@ -53,10 +60,9 @@ class Memory {
   virtual void LetOthersRun() = 0;
   // Sleeps for about a millisecond. Call this after many calls of LetOthersRun.
   virtual void LetOthersRunLonger() { LetOthersRun(); }
-  // Returns false if the thread of a program cannot be in a copy with another process's memory at
-  // this moment: it is stopped or blocked elsewhere, or has ended. `thread` has the number with
-  // which a program that PidFor admits sees it.
-  virtual bool MayCopy(uint32_t /*thread*/) { return true; }
+  // Returns whether the thread of a program may be in a copy with another process's memory at this
+  // moment. `thread` has the number with which a program that PidFor admits sees it.
+  virtual CopyState CopyStateOf(uint32_t /*thread*/) { return CopyState::kMayCopy; }
   // Tells the user that the host no longer waits for a copy of this thread.
   virtual void SayCopyIsLate(uint32_t /*thread*/) {}
   // Returns true when the system permits the host to read this mapped byte. A program thus gets the

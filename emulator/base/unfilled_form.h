@@ -63,8 +63,9 @@ class DirectForm {
   // again then.
   virtual bool Withdraw() = 0;
   // Asks the thread that has taken the offer not to begin its copy, and returns the thread. When
-  // the caller has then seen that the thread does not copy (Memory::MayCopy), TakeBack withdraws
-  // the offer, unless the thread has ended it. Recall returns nothing if no thread has it.
+  // the caller has then seen that the thread does not copy (Memory::CopyStateOf), TakeBack
+  // withdraws the offer, unless the thread has ended it. Recall returns nothing if no thread has
+  // it.
   virtual std::optional<uint32_t> Recall() = 0;
   virtual bool TakeBack() = 0;
   // Returns true when the receiver has read the form, or never will, and no thread copies.

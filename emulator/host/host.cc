@@ -143,7 +143,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
       verbs_.FreeProcessPage(group, page->second);
       process_pages_.erase(page);
     }
-    turns_.EndMove(group);
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return EndOrphans(now, group);
     // Remove the ids first, so that their messages to peers do not depend on whether the QPs still
@@ -658,9 +657,6 @@ void Host::ShowProcessor(std::optional<uint32_t> processor) {
   impl_->turns().ShowProcessor(processor);
 }
 void Host::OpenTurnToAll(bool is_open) { impl_->turns().OpenToAll(is_open); }
-void Host::AllowMoves(bool are_allowed) { impl_->turns().AllowMoves(are_allowed); }
-void Host::ShowYielded(bool has_yielded) { impl_->turns().ShowYielded(has_yielded); }
-uint32_t Host::TakeMove() { return impl_->turns().TakeMove(); }
 bool Host::IsTurnAwaited() const { return impl_->turns().waits() != 0; }
 bool Host::IsTurnAwaitedHere() const {
   return (impl_->turns().waits() & HostTurn::kAwaitedHere) != 0;

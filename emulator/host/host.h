@@ -165,15 +165,6 @@ class Host {
   void ShowProcessor(std::optional<uint32_t> processor);
   // Publishes whether threads on other processors may wait for the turn to end, too.
   void OpenTurnToAll(bool is_open);
-  // Publishes whether threads may move the host to their processor (abi/host_move.h), and whether
-  // the host may wait for a processor. Show the latter around each call that lets other threads
-  // run. Without moves this costs nothing.
-  void AllowMoves(bool are_allowed);
-  void ShowYielded(bool has_yielded);
-  // Returns the processor, counted from 1, to which a thread has moved the host. Returns 0 if no
-  // thread has. The caller must undo the change of its affinity. Call this until it returns 0,
-  // because several threads may have moved the host.
-  uint32_t TakeMove();
   // Returns true when the last PollDoorbells found a thread that waits for the turn to end.
   bool IsTurnAwaited() const;
   // As IsTurnAwaited, for threads on the host's processor.

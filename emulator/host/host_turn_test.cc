@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <deque>
-#include <utility>
 
 #include "emulator/host/testing/world.h"
 
@@ -212,63 +210,6 @@ TEST_F(HostTurnTest, TheHostLooksAtALimitedNumberOfGroups) {
   EXPECT_EQ(host.WaitsOfGroups().size(), Host::kMaxGroupWaits);
   more.emplace_back(world, host);
   EXPECT_EQ(host.WaitsOfGroups().size(), Host::kMaxGroupWaits);
-}
-
-TEST_F(HostTurnTest, ProgramsMoveAHostThatAllowsItAndHasYielded) {
-  const auto may = [&](Client& client) { return MayMoveHost(PageOf(client).move); };
-  host.ShowYielded(true);
-  EXPECT_FALSE(may(first));
-  host.AllowMoves(true);
-  EXPECT_FALSE(may(first)) << "the host runs";
-  host.ShowYielded(true);
-  EXPECT_TRUE(may(first));
-  EXPECT_TRUE(may(second));
-  host.ShowYielded(false);
-  EXPECT_FALSE(may(second));
-  Client late(world, host);
-  host.ShowYielded(true);
-  EXPECT_TRUE(may(late)) << "a new program knows it, too";
-  host.AllowMoves(false);
-  EXPECT_FALSE(may(first));
-}
-
-TEST_F(HostTurnTest, AHostTakesEachMoveOnce) {
-  HostMove& move = PageOf(second).move;
-  host.AllowMoves(true);
-  EXPECT_EQ(host.TakeMove(), 0u);
-  ASSERT_TRUE(BeginHostMove(move, kProcessor));
-  EXPECT_EQ(host.TakeMove(), 0u) << "the thread has not moved the host yet";
-  HasMovedHost(move, kProcessor);
-  host.AllowMoves(false);
-  EXPECT_EQ(host.TakeMove(), kProcessor + 1) << "although the host allows no further moves";
-  EXPECT_EQ(host.TakeMove(), 0u);
-  EndHostMove(move, kProcessor);
-  ASSERT_TRUE(BeginHostMove(move, kProcessor));
-  HasMovedHost(move, kProcessor);
-  EndHostMove(move, kProcessor);
-  EXPECT_EQ(host.TakeMove(), 0u) << "the thread has restored the affinity";
-}
-
-TEST_F(HostTurnTest, AHostTakesTheMovesOfSeveralPrograms) {
-  host.AllowMoves(true);
-  for (uint32_t i = 0; i < 2; i++) {
-    HostMove& move = PageOf(i == 0 ? first : second).move;
-    ASSERT_TRUE(BeginHostMove(move, i));
-    HasMovedHost(move, i);
-  }
-  const uint32_t one = host.TakeMove(), other = host.TakeMove();
-  EXPECT_EQ(std::minmax(one, other), (std::pair<const uint32_t&, const uint32_t&>(1u, 2u)));
-  EXPECT_EQ(host.TakeMove(), 0u);
-}
-
-TEST_F(HostTurnTest, AMoveOfAnEndedProgramIsTaken) {
-  host.AllowMoves(true);
-  ASSERT_TRUE(BeginHostMove(PageOf(second).move, kProcessor));
-  host.Detach(world.now, first.process);
-  EXPECT_EQ(host.TakeMove(), 0u);
-  host.Detach(world.now, second.process);
-  EXPECT_EQ(host.TakeMove(), kProcessor + 1);
-  EXPECT_EQ(host.TakeMove(), 0u);
 }
 
 }  // namespace

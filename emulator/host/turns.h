@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include "emulator/abi/host_move.h"
 #include "emulator/abi/host_turn.h"
 #include "emulator/host/group_waits.h"
 #include "emulator/host/processes.h"
@@ -30,52 +28,12 @@ class HostTurns {
     is_open_to_all_ = is_open;
     ShowAll();
   }
-  void AllowMoves(bool are_allowed) {
-    if (are_allowed == are_moves_allowed_) return;
-    are_moves_allowed_ = are_allowed;
-    have_moves_been_allowed_ = true;
-    ShowAll();
-  }
-  void ShowYielded(bool has_yielded) {
-    if (!are_moves_allowed_) return;
-    for (auto& [group, members] : processes_.groups()) {
-      if (members.doorbells == nullptr) continue;
-      std::atomic_ref(members.doorbells->move.has_yielded)
-          .store(has_yielded ? 1 : 0, std::memory_order_relaxed);
-    }
-  }
-  uint32_t TakeMove() {
-    if (!have_moves_been_allowed_) return 0;
-    if (!ended_moves_.empty()) {
-      const uint32_t processor = ended_moves_.back();
-      ended_moves_.pop_back();
-      return processor;
-    }
-    for (auto& [group, members] : processes_.groups()) {
-      if (members.doorbells == nullptr) continue;
-      const uint32_t processor = TakeHostMove(members.doorbells->move);
-      if (processor != 0) return processor;
-    }
-    return 0;
-  }
-  // Ends a move that a thread of the group may have begun. Call this before the group's process
-  // ends.
-  void EndMove(GroupId group) {
-    const auto members = processes_.groups().find(group);
-    if (members == processes_.groups().end() || members->second.doorbells == nullptr) return;
-    const uint32_t state = std::atomic_ref(members->second.doorbells->move.state)
-                               .exchange(HostMove::kNone, std::memory_order_acq_rel);
-    if (state != HostMove::kNone) ended_moves_.push_back(state & ~HostMove::kDone);
-  }
-
   // Writes the page of one group. Call this for each new group.
   void Show(Processes::Group& members) const {
     if (members.doorbells == nullptr) return;
     HostTurn& turn = members.doorbells->turn;
     std::atomic_ref(turn.processor).store(processor_, std::memory_order_relaxed);
     std::atomic_ref(turn.open_to_all).store(is_open_to_all_ ? 1 : 0, std::memory_order_relaxed);
-    std::atomic_ref(members.doorbells->move.is_allowed)
-        .store(are_moves_allowed_ ? 1 : 0, std::memory_order_relaxed);
   }
 
   // Counts the groups with threads that wait. Call Count for each group that has a page.
@@ -122,11 +80,8 @@ class HostTurns {
   Processes& processes_;
   Verbs& verbs_;
   uint32_t waits_ = 0, waiting_groups_ = 0;
-  bool is_open_to_all_ = false;     // HostTurn::open_to_all
-  bool are_moves_allowed_ = false;  // HostMove::is_allowed
-  bool have_moves_been_allowed_ = false;
-  uint32_t processor_ = 0;             // HostTurn::processor
-  std::vector<uint32_t> ended_moves_;  // by groups that have ended; as TakeMove
+  bool is_open_to_all_ = false;  // HostTurn::open_to_all
+  uint32_t processor_ = 0;       // HostTurn::processor
 };
 
 }  // namespace rdmaemu

@@ -4,10 +4,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "emulator/runtime/unique_fd.h"
 
@@ -24,21 +27,34 @@ std::string FileOf(pid_t thread, const char* name) {
   return bytes > 0 ? std::string(text, static_cast<size_t>(bytes)) : "";
 }
 
+// The functions of the kernel in which a thread waits that a signal or a freezer has stopped. A
+// thread comes there only on its way back to the program.
+constexpr std::array<std::string_view, 4> kWaysBack = {"get_signal", "do_signal_stop",
+                                                       "do_freezer_trap", "__refrigerator"};
+
 }  // namespace
 
-bool MayCopy(pid_t thread) {
-  if (thread <= 0) return false;
-  const std::string state = FileOf(thread, "stat");
+CopyState CopyStateOf(pid_t thread) {
+  if (thread <= 0) return CopyState::kElsewhere;
+  const std::string status = FileOf(thread, "stat");
   // The name may contain any characters, so the state follows its last ')'.
-  const size_t name_end = state.rfind(") ");
-  if (name_end == std::string::npos || name_end + 2 >= state.size()) return false;
-  // A signal stops a thread only on its way back from the kernel.
-  if (std::strchr("TZX", state[name_end + 2]) != nullptr) return false;
+  const size_t name_end = status.rfind(") ");
+  if (name_end == std::string::npos || name_end + 2 >= status.size()) return CopyState::kElsewhere;
+  const char state = status[name_end + 2];
+  // A signal stops a thread only on its way back, too.
+  if (std::strchr("TZX", state) != nullptr) return CopyState::kElsewhere;
+  if (std::ranges::find(kWaysBack, FileOf(thread, "wchan")) != kWaysBack.end()) {
+    return CopyState::kElsewhere;
+  }
+  // The number of the system call stays until the thread is back in the program.
   const std::string call = FileOf(thread, "syscall");
   char* end = nullptr;
   const long number = std::strtol(call.c_str(), &end, 10);
   const bool runs = end == call.c_str();  // "running"
-  return runs || number == SYS_process_vm_readv || number == SYS_process_vm_writev;
+  if (!runs && number != SYS_process_vm_readv && number != SYS_process_vm_writev) {
+    return CopyState::kElsewhere;
+  }
+  return state == 't' ? CopyState::kTraced : CopyState::kMayCopy;
 }
 
 }  // namespace rdmaemu::runtime

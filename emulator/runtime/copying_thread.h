@@ -3,11 +3,14 @@
 
 #include <sys/types.h>
 
+#include "emulator/base/memory.h"
+
 namespace rdmaemu::runtime {
 
-// Returns false if the thread has ended, is stopped by a signal, or waits in another system call
-// than process_vm_readv and process_vm_writev. Returns true if this is unknown: for a thread that
-// runs, and for one that a tracer stopped at one of these calls. `thread` is as gettid(2) gives it.
-bool MayCopy(pid_t thread);
+// Returns kElsewhere if the thread has ended, is stopped by a signal or a freezer, or waits in
+// another system call than process_vm_readv and process_vm_writev. Returns kTraced if a tracer
+// stopped it at the entry or the exit of one of these calls. /proc shows no difference between
+// both. `thread` is as gettid(2) gives it.
+CopyState CopyStateOf(pid_t thread);
 
 }  // namespace rdmaemu::runtime

@@ -43,21 +43,21 @@ void Spin() {
 
 TEST(CopyingThreadTest, ARunningThreadMayCopy) {
   const OtherProcess child(Spin);
-  EXPECT_TRUE(MayCopy(child.pid()));
+  EXPECT_EQ(CopyStateOf(child.pid()), CopyState::kMayCopy);
 }
 
 TEST(CopyingThreadTest, AThreadThatASignalStoppedDoesNot) {
   const OtherProcess child(Spin);
   kill(child.pid(), SIGSTOP);
   child.AwaitStop();
-  EXPECT_FALSE(MayCopy(child.pid()));
+  EXPECT_EQ(CopyStateOf(child.pid()), CopyState::kElsewhere);
 }
 
 TEST(CopyingThreadTest, AThreadThatWaitsInAnotherCallDoesNot) {
   const OtherProcess child([] {
     for (;;) pause();
   });
-  while (MayCopy(child.pid())) sched_yield();
+  while (CopyStateOf(child.pid()) != CopyState::kElsewhere) sched_yield();
 }
 
 TEST(CopyingThreadTest, AnEndedThreadDoesNot) {
@@ -68,22 +68,23 @@ TEST(CopyingThreadTest, AnEndedThreadDoesNot) {
     kill(child.pid(), SIGKILL);
     siginfo_t info;
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(ended), &info, WEXITED | WNOWAIT), 0);
-    EXPECT_FALSE(MayCopy(ended)) << "not awaited yet";
+    EXPECT_EQ(CopyStateOf(ended), CopyState::kElsewhere) << "not awaited yet";
   }
-  EXPECT_FALSE(MayCopy(ended));
-  EXPECT_FALSE(MayCopy(0));
+  EXPECT_EQ(CopyStateOf(ended), CopyState::kElsewhere);
+  EXPECT_EQ(CopyStateOf(0), CopyState::kElsewhere);
 }
 
 // Its tracer may let it enter the call.
-TEST(CopyingThreadTest, AThreadThatATracerStoppedAtACopyMayCopy) {
+TEST(CopyingThreadTest, AThreadThatATracerStoppedAtACopyIsTraced) {
   const OtherProcess child([] {
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     raise(SIGSTOP);
     syscall(SYS_process_vm_writev, getpid(), nullptr, 0, nullptr, 0, 0);
   });
   child.AwaitStop();
-  EXPECT_FALSE(MayCopy(child.pid())) << "the tracer has stopped it at a signal";
-  for (int calls = 0; !MayCopy(child.pid()); calls++) {
+  EXPECT_EQ(CopyStateOf(child.pid()), CopyState::kElsewhere)
+      << "the tracer has stopped it at a signal";
+  for (int calls = 0; CopyStateOf(child.pid()) != CopyState::kTraced; calls++) {
     ASSERT_LT(calls, 20);
     ASSERT_EQ(ptrace(PTRACE_SYSCALL, child.pid(), nullptr, nullptr), 0);
     child.AwaitStop();

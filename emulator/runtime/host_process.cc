@@ -223,7 +223,6 @@ OrMessage<void> HostProcess::WatchDescriptors() {
 void HostProcess::Run() {
   while (!ended_) {
     const Time real = RealNow();
-    ShowProcessor();
     const bool found = Scan(real);
     did_work_ |= found;
     KeepTurn(found, real);
@@ -236,11 +235,11 @@ void HostProcess::Run() {
       case IdlePolicy::Step::kScan:
         break;
       case IdlePolicy::Step::kYield:
-        LetOthersRun(sched_yield);
+        sched_yield();
         break;
       case IdlePolicy::Step::kSleep:
         if (host_->AwaitsCopies()) {
-          LetOthersRun(sched_yield);
+          sched_yield();
           break;
         }
         EndIfUnused(real);
@@ -251,23 +250,12 @@ void HostProcess::Run() {
   ShutDown();
 }
 
-void HostProcess::LetOthersRun(const std::function<void()>& action) {
-  // A program that copies for the host needs the processor, and the host needs the copy.
-  if (!host_->AwaitsCopies()) host_->ShowYielded(true);
-  action();
-  host_->ShowYielded(false);
-}
-
-void HostProcess::ShowProcessor() {
-  while (const uint32_t moved_to = host_->TakeMove()) own_processor_.Return(moved_to);
+void HostProcess::KeepTurn(bool found_work, Time real) {
   if (const int processor = sched_getcpu(); processor != processor_) {
     processor_ = processor;
     host_->ShowProcessor(processor < 0 ? std::nullopt
                                        : std::optional(static_cast<uint32_t>(processor)));
   }
-}
-
-void HostProcess::KeepTurn(bool found_work, Time real) {
   if (placement_.IsSampleDue(real)) KeepPlace(real);
   if (contention_.IsSampleDue(real)) OpenTurn(real);
   if (!host_->IsTurnAwaited()) return turns_.NotAwaited(found_work, real);
@@ -277,25 +265,21 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
                                                             : kNothing;
   const auto end = turns_.Next(found_work, awaits, real, host_->IsTurnAwaitedHere());
   if (!end) return;
-  // A thread that wakes up may take the host's processor at once.
-  LetOthersRun([this, end] {
-    host_->EndTurn(*end, [](uint32_t& futex) {
-      syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-    });
+  host_->EndTurn(*end, [](uint32_t& futex) {
+    syscall(SYS_futex, &futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   });
 }
 
 void HostProcess::KeepPlace(Time real) {
   const SocketBytes sockets = network_.socket_bytes();
   const uint64_t peer_bytes = sockets.sent + sockets.received + network_.ring_bytes();
-  PlacementPolicy::Place place = placement_.Sample(
-      real, host_->WaitsOfGroups(), static_cast<uint32_t>(processor_ + 1), peer_bytes);
+  uint32_t processor = placement_.Sample(real, host_->WaitsOfGroups(),
+                                         static_cast<uint32_t>(processor_ + 1), peer_bytes);
   if (own_processor_.allowed() != PlacementPolicy::kProcessors ||
-      (place != PlacementPolicy::Place{} && runnable_.Count() > PlacementPolicy::kMostRunnable)) {
-    place = {};
+      (processor != 0 && runnable_.Count() > PlacementPolicy::kMostRunnable)) {
+    processor = 0;
   }
-  own_processor_.Stay(place.processor);
-  host_->AllowMoves(place.may_be_moved);
+  own_processor_.Stay(processor);
 }
 
 // A group whose thread waits would have one more runnable thread if it did not.

@@ -4,7 +4,6 @@
 
 #include <sys/epoll.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -59,13 +58,7 @@ class HostProcess {
   bool HasRealClock() const;
   OrMessage<void> WatchDescriptors();
   bool Scan(Time real);
-  // Does what may give the processor to another thread. Programs may then move the host
-  // (abi/host_move.h).
-  void LetOthersRun(const std::function<void()>& action);
-  // Shows the programs on which processor the host runs. Undoes the change of the affinity by which
-  // a program has moved the host. Call this before each scan.
-  void ShowProcessor();
-  // Lets threads run that wait for the host's turn.
+  // Shows the programs on which processor the host runs. Lets threads run that wait for it.
   void KeepTurn(bool found_work, Time real);
   // Lets threads on other processors wait for the turn, too, while they would take processors that
   // hosts need.

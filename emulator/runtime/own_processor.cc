@@ -13,9 +13,7 @@ std::optional<cpu_set_t> OwnProcessor::Allowed() {
 
 uint32_t OwnProcessor::allowed() {
   const std::optional<cpu_set_t> set = Allowed();
-  const int count = set ? CPU_COUNT(&*set) : 0;
-  if (count > 1) several_ = set;
-  return static_cast<uint32_t>(count);
+  return set ? static_cast<uint32_t>(CPU_COUNT(&*set)) : 0;
 }
 
 void OwnProcessor::Stay(uint32_t processor) {
@@ -31,21 +29,6 @@ void OwnProcessor::Stay(uint32_t processor) {
   Kept kept{processor, *allowed, {}};
   CPU_SET(processor - 1, &kept.now);
   if (sched_setaffinity(0, sizeof kept.now, &kept.now) == 0) kept_ = kept;
-}
-
-void OwnProcessor::Return(uint32_t processor) {
-  const auto is_this_alone = [&](const cpu_set_t& set) {
-    return CPU_COUNT(&set) == 1 && CPU_ISSET(processor - 1, &set);
-  };
-  cpu_set_t now;
-  if (processor == 0 || processor > CPU_SETSIZE) return;
-  if (!several_ || !CPU_ISSET(processor - 1, &*several_)) return;
-  if (sched_getaffinity(0, sizeof now, &now) != 0 || !is_this_alone(now)) return;
-  if (!kept_) {
-    sched_setaffinity(0, sizeof *several_, &*several_);
-  } else if (is_this_alone(kept_->before)) {
-    kept_->before = *several_;
-  }
 }
 
 }  // namespace rdmaemu::runtime

@@ -18,10 +18,6 @@ class OwnProcessor {
   // Keeps the thread on a processor, counted from 1, until the next call. 0: the thread may run
   // wherever it could before. Does nothing if the thread may not run there.
   void Stay(uint32_t processor);
-  // Undoes what another process did to move the thread to a processor, counted from 1: restores the
-  // affinity with which `allowed` has last found several processors. Does nothing if the affinity
-  // is not this processor alone.
-  void Return(uint32_t processor);
 
  private:
   // Returns the affinity without Stay. Forgets `kept_` if another process has changed the affinity.
@@ -32,7 +28,6 @@ class OwnProcessor {
     cpu_set_t before, now;  // the affinity without Stay, and by Stay
   };
   std::optional<Kept> kept_;
-  std::optional<cpu_set_t> several_;  // the last affinity of several processors, without Stay
 };
 
 }  // namespace rdmaemu::runtime

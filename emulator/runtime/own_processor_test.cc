@@ -73,39 +73,5 @@ TEST_F(OwnProcessorTest, AnAffinityThatAnotherProcessHasSetRemains) {
   EXPECT_TRUE(IsOnly(Affinity(), last_));
 }
 
-TEST_F(OwnProcessorTest, AThreadThatAnotherProcessMovedReturns) {
-  EXPECT_GT(own_.allowed(), 1u);
-  RestrictTo(last_);
-  own_.Return(first_);
-  EXPECT_TRUE(IsOnly(Affinity(), last_)) << "not by this move";
-  own_.Return(0);
-  own_.Return(CPU_SETSIZE + 1);
-  own_.Return(UINT32_MAX);
-  EXPECT_TRUE(IsOnly(Affinity(), last_));
-  own_.Return(last_);
-  const cpu_set_t after = Affinity();
-  EXPECT_TRUE(CPU_EQUAL(&after, &before_));
-  own_.Return(last_);
-  EXPECT_EQ(own_.allowed(), static_cast<uint32_t>(CPU_COUNT(&before_)));
-}
-
-TEST_F(OwnProcessorTest, WithoutAnEarlierAffinityThereIsNoReturn) {
-  RestrictTo(first_);
-  own_.Return(first_);
-  EXPECT_TRUE(IsOnly(Affinity(), first_));
-}
-
-// The thread decides to stay before it has seen the move.
-TEST_F(OwnProcessorTest, AThreadThatStaysAfterAMoveReturnsLater) {
-  EXPECT_GT(own_.allowed(), 1u);
-  RestrictTo(first_);
-  own_.Stay(first_);
-  own_.Return(first_);
-  EXPECT_TRUE(IsOnly(Affinity(), first_)) << "stays";
-  own_.Stay(0);
-  const cpu_set_t after = Affinity();
-  EXPECT_TRUE(CPU_EQUAL(&after, &before_));
-}
-
 }  // namespace
 }  // namespace rdmaemu::runtime

@@ -37,35 +37,27 @@ class PlacementPolicy {
 
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
 
-  struct Place {
-    uint32_t processor = 0;     // counted from 1; 0: the kernel should decide
-    bool may_be_moved = false;  // by threads that poll in vain (abi/host_move.h)
-
-    bool operator==(const Place&) const = default;
-  };
-
-  // Returns where the host should run. `own` is the host's processor, and `peer_bytes` is what the
-  // host has exchanged with other hosts in all. Call this when a sample is due.
-  Place Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t peer_bytes) {
+  // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
+  // should decide. `own` is the host's processor, and `peer_bytes` is what the host has exchanged
+  // with other hosts in all. Call this when a sample is due.
+  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t peer_bytes) {
     const bool has_slept = now - sampled_at_ >= 2 * kInterval;
     sampled_at_ = now;
     const uint64_t bytes = peer_bytes - std::exchange(peer_bytes_, peer_bytes);
     const Active active = TakeActive(groups, own);
-    if (has_slept || bytes >= kStream) return {};
+    if (has_slept || bytes >= kStream) return 0;
     // A program on another processor gets a reply without a switch. The group that calls least
     // loses least on the host's processor.
     if (active.least_calls > 0) {
       const bool are_busy = active.event_waits < active.calls / kCallsOfBusy;
-      return {.processor = are_busy && bytes < kWorksForPeers ? 0 : active.least_caller};
+      return are_busy && bytes < kWorksForPeers ? 0 : active.least_caller;
     }
     // A host makes the copies itself that a program does not take in time. So it leaves the
     // processor of a program that copies to a program that only polls.
-    if (active.copies_here) return {.processor = active.pollers > 0 ? active.poller : 0};
-    // With one program, the other processor is for the peer's host and program.
-    if (active.pollers == 1 && bytes >= kWorksForPeers) return {.processor = active.poller};
-    // Of several programs that poll, one must share its processor with the host in any place. If
-    // that one spins without calls, the other one moves the host.
-    return {.may_be_moved = active.pollers > 0 && !active.copies};
+    if (active.copies_here) return active.pollers > 0 ? active.poller : 0;
+    // Of several programs that poll, one must share its processor with the host in any place. With
+    // one program, the other processor is for the peer's host and program.
+    return active.pollers == 1 && bytes >= kWorksForPeers ? active.poller : 0;
   }
 
  private:
@@ -75,7 +67,6 @@ class PlacementPolicy {
     uint64_t calls = 0, event_waits = 0;
     uint32_t pollers = 0;      // groups that poll and hardly copy
     uint32_t poller = 0;       // the processor of one of them
-    bool copies = false;       // a group copies
     bool copies_here = false;  // a group copies on the host's processor
   };
 
@@ -94,7 +85,6 @@ class PlacementPolicy {
         active.least_caller = now.processor;
       }
       if (now.copies - before->second.copies >= kCopies) {
-        active.copies = true;
         active.copies_here |= now.processor == own;
       } else if (now.vain_polls - before->second.vain_polls >= kActive) {
         active.pollers++;

@@ -13,14 +13,10 @@ constexpr uint32_t kFew = kMany - 1;
 class PlacementPolicyTest : public ::testing::Test {
  protected:
   // Lets groups wait, and returns what the policy decides after one interval.
-  PlacementPolicy::Place Place(uint64_t new_bytes = 0,
-                               Duration elapsed = PlacementPolicy::kInterval) {
+  uint32_t Decide(uint64_t new_bytes = 0, Duration elapsed = PlacementPolicy::kInterval) {
     now_ += elapsed;
     bytes_ += new_bytes;
     return policy_.Sample(now_, groups_, own_, bytes_);
-  }
-  uint32_t Decide(uint64_t new_bytes = 0, Duration elapsed = PlacementPolicy::kInterval) {
-    return Place(new_bytes, elapsed).processor;
   }
   void Add(uint32_t group, uint32_t processor) {
     groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
@@ -113,34 +109,6 @@ TEST_F(PlacementPolicyTest, TheKernelDecidesForSeveralProgramsThatPoll) {
   Poll(0, kMany);
   Poll(1, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u);
-}
-
-TEST_F(PlacementPolicyTest, ProgramsThatPollMayMoveAHostThatTheKernelPlaces) {
-  AddTwo();
-  EXPECT_FALSE(Place().may_be_moved) << "no program polls";
-  Poll(0, kMany);
-  EXPECT_TRUE(Place().may_be_moved);
-  Poll(0, kMany);
-  Poll(1, kMany);
-  EXPECT_TRUE(Place(PlacementPolicy::kWorksForPeers).may_be_moved);
-  Poll(0, kMany);
-  EXPECT_FALSE(Place(PlacementPolicy::kWorksForPeers).may_be_moved) << "stays with its program";
-  Poll(0, kFew);
-  EXPECT_FALSE(Place().may_be_moved) << "hardly polls";
-  Poll(0, kMany);
-  Poll(1, kMany);
-  EXPECT_FALSE(Place(PlacementPolicy::kStream).may_be_moved);
-  Poll(0, kMany);
-  EXPECT_FALSE(Place(0, 2 * PlacementPolicy::kInterval).may_be_moved) << "has slept";
-  Poll(0, kMany);
-  Call(1, kMany);
-  EXPECT_FALSE(Place().may_be_moved) << "a program calls";
-  Poll(0, kMany);
-  Copy(1, PlacementPolicy::kCopies);
-  EXPECT_FALSE(Place().may_be_moved) << "a program copies on the other processor";
-  Poll(0, kMany);
-  Copy(1, PlacementPolicy::kCopies - 1);
-  EXPECT_TRUE(Place().may_be_moved);
 }
 
 TEST_F(PlacementPolicyTest, TheHostLeavesAProgramThatCopies) {

@@ -343,15 +343,16 @@ void ProcessMemory::LetOthersRunLonger() {
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-bool ProcessMemory::MayCopy(uint32_t thread) {
-  return runtime::MayCopy(static_cast<pid_t>(thread));
+CopyState ProcessMemory::CopyStateOf(uint32_t thread) {
+  return runtime::CopyStateOf(static_cast<pid_t>(thread));
 }
 
 void ProcessMemory::SayCopyIsLate(uint32_t thread) {
-  warn_("thread " + std::to_string(thread) +
-        " has been copying for a second, so this host no longer waits for it. Its bytes may arrive "
-        "in memory that another program has got back meanwhile. A debugger may hold the thread, or "
-        "a page that is not there. Start the host with --payload-shortcuts off to avoid this");
+  warn_(
+      "thread " + std::to_string(thread) +
+      " may still be copying, but this host no longer waits for it. Its bytes may arrive in memory "
+      "that another program has got back meanwhile. A debugger may hold the thread, or a page "
+      "that is not there. Start the host with --payload-shortcuts off to avoid this");
 }
 
 Status ProcessMemory::Move(Direction direction, pid_t pid, std::span<const iovec> local,

@@ -241,7 +241,7 @@ Time CopyJobs::LookAt(const JobOffer& offer) {
 bool CopyJobs::TakeFromStopped(JobOffer& offer) {
   CopyJob& job = JobOf(offer);
   const auto thread = offer.share->jobs->Recall(job, job.number);
-  return thread && !memory_.MayCopy(*thread) &&
+  return thread && memory_.CopyStateOf(*thread) == CopyState::kElsewhere &&
          job.Claim(job.number, CopyJob::kRecalled, CopyJob::kFree);
 }
 

@@ -543,7 +543,7 @@ TEST_F(CopyJobsTest, AThreadThatIsStoppedBeforeItsCopyMakesItNoMore) {
   jobs->busy = 4712;
   const uint32_t recalls = jobs->recalls;
   for (uint32_t i = 0; i < 2; i++) Take(i);
-  world.a.memory.threads_are_stopped = true;
+  world.a.memory.threads = CopyState::kElsewhere;
   world.SetState(x, IBV_QPS_ERR);
   EXPECT_NE(jobs->recalls, recalls);
   EXPECT_EQ(world.a.memory.looked_at, std::vector<uint32_t>(2, 4712));
@@ -584,7 +584,7 @@ TEST_F(CopyJobsTest, TheHostMakesTheCopyOfAStoppedThread) {
   Write(1, 0);
   Work();
   Take(0);
-  world.a.memory.threads_are_stopped = true;
+  world.a.memory.threads = CopyState::kElsewhere;
   world.now += kLookAfter - Duration(1);
   Work();
   EXPECT_FALSE(Arrived(0));

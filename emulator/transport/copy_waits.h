@@ -1,6 +1,7 @@
 // How a host waits for a copy that a program's thread has begun (copy_jobs.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "emulator/base/memory.h"
@@ -15,6 +16,9 @@ inline constexpr int kYieldsBeforeRecall = 200;
 // debugger.
 inline constexpr int kYieldingLooks = 50;
 inline constexpr int kMostLooks = 1000;
+// A look at a thread that a tracer has stopped counts as so many. The thread has probably made its
+// copy, and the tracer may hold it for long.
+inline constexpr int kLooksAtTraced = 10;
 
 // Waits until a thread has ended `copy`, or does not begin it. `looks` is the number of looks that
 // are left, which several waits can share. Returns false if there are none left, and the thread may
@@ -25,11 +29,13 @@ bool AwaitCopy(Memory& memory, Copy&& copy, int& looks) {
     if (copy.HasEnded()) return true;
     memory.LetOthersRun();
   }
-  for (; looks > 0; looks--) {
+  while (looks > 0) {
     const auto thread = copy.Recall();
-    if (thread && !memory.MayCopy(*thread) && copy.TakeBack()) return true;
+    const CopyState state = thread ? memory.CopyStateOf(*thread) : CopyState::kMayCopy;
+    if (thread && state == CopyState::kElsewhere && copy.TakeBack()) return true;
     if (copy.HasEnded()) return true;
-    if (looks == 1 && thread) memory.SayCopyIsLate(*thread);
+    looks = std::max(looks - (state == CopyState::kTraced ? kLooksAtTraced : 1), 0);
+    if (looks == 0 && thread) memory.SayCopyIsLate(*thread);
     if (looks > kMostLooks - kYieldingLooks) {
       memory.LetOthersRun();
     } else {

@@ -307,13 +307,24 @@ TEST_F(FormTargetsTest, AThreadThatNeverEndsIsAwaitedOnce) {
   EXPECT_EQ(world.b().memory.moments_given, waits);
 }
 
+TEST_F(FormTargetsTest, ATracedThreadIsAwaitedForAShorterTime) {
+  Make(kSize);
+  Write(1, 0, kSize);
+  ASSERT_TRUE(Direct(0));
+  ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
+  world.b().memory.threads = CopyState::kTraced;
+  world.b().engine.StopCopies();
+  EXPECT_EQ(world.b().memory.looked_at.size(), size_t{kMostLooks / kLooksAtTraced});
+  EXPECT_EQ(world.b().memory.late_copies, 1);
+}
+
 TEST_F(FormTargetsTest, AThreadThatIsStoppedBeforeItsCopyWritesToTheFormOrNothing) {
   Make(kSize);
   Write(1, 0, kSize);
   ASSERT_TRUE(Direct(0));
   ASSERT_TRUE(Job(0).Claim(CopyJob::kTaken));
   const uint32_t recalls = jobs->recalls;
-  world.b().memory.threads_are_stopped = true;
+  world.b().memory.threads = CopyState::kElsewhere;
   world.b().engine.StopCopies();
   EXPECT_NE(jobs->recalls, recalls);
   EXPECT_EQ(Job(0).Now(), CopyJob::kOffered);
@@ -329,7 +340,7 @@ TEST_F(FormTargetsTest, AThreadThatIsStoppedBeforeItsCopyWritesToTheFormOrNothin
 // The timers of the request are shorter than the time for which the thread is stopped.
 TEST_F(FormTargetsTest, AStoppedThreadDelaysItsRequestForMillisecondsOnly) {
   TakeWithShortTimeout();
-  world.a.memory.threads_are_stopped = true;
+  world.a.memory.threads = CopyState::kElsewhere;
   world.now += kLookAfter;
   world.Run();
   ExpectSent(1);
@@ -341,7 +352,7 @@ TEST_F(FormTargetsTest, AHeldRequestIsSentAgainWhenItsThreadTurnsOutToBeStopped)
   TakeWithShortTimeout();
   for (int i = 0; i < 3; i++) ExpireAfter(kLongestFill);
   EXPECT_TRUE(x.Sent().empty());
-  world.a.memory.threads_are_stopped = true;
+  world.a.memory.threads = CopyState::kElsewhere;
   world.now += kLongestFill;
   world.Run();
   ExpectSent(1);

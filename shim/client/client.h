@@ -52,10 +52,8 @@ JobPage* Jobs();
 void JobsDone();
 
 // Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
-// (emulator/abi/host_turn.h), and otherwise only yields. `may_move_host`: the thread polls without
-// end, so that the host may have this processor if it waits for another one
-// (emulator/abi/host_move.h).
-void YieldToHost(bool may_move_host = false);
+// (emulator/abi/host_turn.h), and otherwise only yields.
+void YieldToHost();
 // Counts for the host what this thread does.
 void Count(uint32_t ProgramPlace::*count);
 

@@ -67,8 +67,7 @@ struct Connection {
   std::atomic<uint32_t> generation{0};
   HostPlace place{};
   uint8_t token[16] = {};
-  uint32_t host_pid = 0;                // in the namespace of the host
-  std::atomic<pid_t> visible_host{0};   // as OwnHost
+  uint32_t host_pid = 0;
   uint32_t process = 0;                 // HelloOut::process
   ProcessPage* process_page = nullptr;  // the page of this process
   uint32_t this_fork = 0;               // number of the fork in progress
@@ -281,8 +280,6 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   c.doorbell_id = FileIdOf(doorbell_fd);
   memcpy(c.token, hello.group_token, sizeof c.token);
   c.host_pid = hello.host_pid;
-  ucred peer{};
-  c.visible_host = SysPeerCredentials(socket, &peer) == 0 ? peer.pid : 0;
   c.process = hello.process;
   c.process_page = reinterpret_cast<ProcessPage*>(process_page);
   c.page = page;
@@ -540,10 +537,6 @@ bool IsWatched(CallOp op, uint32_t handle) {
   DoorbellPage* const page = DoorbellsOf(handle);
   return page != nullptr &&
          (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
-}
-
-pid_t OwnHost() {
-  return HostIsGone() || HasToJoin() || HasEnded() ? 0 : g_connection.visible_host.load();
 }
 
 DoorbellPage* OwnDoorbells() { return g_connection.doorbells[0].load(std::memory_order_relaxed); }

@@ -5,10 +5,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include <atomic>
-
 #include "shim/client/client.h"
-#include "shim/client/host_moves.h"
 #include "shim/client/machine_clock.h"
 #include "shim/client/own_doorbells.h"
 
@@ -29,17 +26,6 @@ void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
   const timespec limit{0, limit_nanoseconds};
   MachineSyscall()(SYS_futex, &page.ended, FUTEX_WAIT, turn, &limit, nullptr, 0);
   errno = before;
-}
-
-// Moves the host here if it waits for another processor, and this thread waits for it in vain.
-void MoveWaitingHost(DoorbellPage& page, uint32_t processor) {
-  static thread_local VainYields yields __attribute__((tls_model("initial-exec")));
-  static std::atomic<bool> is_impossible{false};
-  if (!yields.Count(page, processor) || is_impossible.load(std::memory_order_relaxed)) return;
-  const int before = errno;
-  const bool is_possible = MoveHostTo(page.move, processor, OwnHost());
-  errno = before;
-  if (!is_possible) is_impossible.store(true, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -70,20 +56,17 @@ void AwaitHostAnywhere() {
   AwaitTurnEnd(page->turn, turn, kLongestFarTurnNanoseconds);
 }
 
-void YieldToHost(bool may_move_host) {
+void YieldToHost() {
   Count(&ProgramPlace::vain_polls);
   DoorbellPage* const page = OwnDoorbells();
   const int processor = page == nullptr ? -1 : sched_getcpu();
-  if (processor < 0 || IsEmbedded()) {
+  uint32_t turn = 0;
+  if (processor < 0 || IsEmbedded() ||
+      !MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
     sched_yield();
     return;
   }
-  uint32_t turn = 0;
-  if (MayAwaitTurn(page->turn, page->host_asleep, static_cast<uint32_t>(processor), turn)) {
-    return AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
-  }
-  if (may_move_host) MoveWaitingHost(*page, static_cast<uint32_t>(processor));
-  sched_yield();
+  AwaitTurnEnd(page->turn, turn, kLongestTurnNanoseconds);
 }
 
 }  // namespace rdmaemu::client

@@ -41,7 +41,7 @@ struct VainPolls {
 
 // A thread that does other work between its polls must not wait on another processor.
 void YieldOrAwaitHost(OnlyPolls& only) {
-  if (!client::MayAwaitHostAnywhere()) return client::YieldToHost(/*may_move_host=*/true);
+  if (!client::MayAwaitHostAnywhere()) return client::YieldToHost();
   if (only.Check(NanosecondsOf(CLOCK_MONOTONIC))) {
     client::AwaitHostAnywhere();
   } else {

@@ -344,30 +344,6 @@ def a_held_copy_changes_no_deregistered_memory_of_another_host():
         program.expect(r"^the memory did not change$")
 
 
-def programs_that_spin_change_no_affinity():
-    """Each program waits for the other one's WRITE without calls. On two processors, such programs
-    move their host (abi/host_move.h)."""
-    perftest = [emulated.need("ib_write_lat"), "-d", "rxe0", "-F", "-s", "2", "-n", "3000",
-                "-p", str(emulated.free_tcp_port())]
-    with Emulator() as emulator:
-        address = free_addresses(1)[0]
-        user = emulator.start("spin", address, ["sh", "-c", "echo started; exec sleep %d" % LIMIT_S])
-        if not user.wait_for_text("started", LIMIT_S):
-            raise Failure("the host's third user did not begin\n" + user.describe())
-        server = emulator.start("spin", address, perftest)
-        emulated.wait_for_tcp_listener(int(perftest[-1]), server)
-        host = emulator.host("spin")["pid"]
-        before = os.sched_getaffinity(0)
-        client = emulator.start("spin", address, [*perftest, "127.0.0.1"])
-        for program in (client, server):
-            if program.wait(LIMIT_S) != 0:
-                raise Failure(program.describe())
-        emulator.host("spin")  # the host has executed everything before this request
-        for pid in (0, host):
-            if os.sched_getaffinity(pid) != before:
-                raise Failure("process %d may run on %s" % (pid, os.sched_getaffinity(pid)))
-
-
 def a_pipe_is_no_trace_file():
     pipe = os.path.join(OUTPUT, "pipe")
     os.mkfifo(pipe)
@@ -464,7 +440,7 @@ def main():
             an_idle_host_sleeps_where_epoll_pwait2_is_refused,
             a_held_copy_changes_no_deregistered_memory_on_one_host,
             a_held_copy_changes_no_deregistered_memory_of_another_host,
-            programs_that_spin_change_no_affinity, a_pipe_is_no_trace_file,
+            a_pipe_is_no_trace_file,
             a_host_that_never_gets_ready_is_named_by_its_lock,
             a_registration_does_not_read_the_list_of_mappings,
             a_region_that_never_becomes_present_stops_its_own_thread_alone)], at_once=2)

@@ -49,7 +49,7 @@ class AddressSpaces final : public Memory {
   uint32_t HostPidFor(ProcessId) override { return helpers_ ? static_cast<uint32_t>(kHost) : 0; }
   void LetOthersRun() override { helpers_(); }
   // A thread with a job that LetOthersRun has not finished is stopped before its copy.
-  bool MayCopy(uint32_t) override { return false; }
+  CopyState CopyStateOf(uint32_t) override { return CopyState::kElsewhere; }
   // Sets the function that runs while the host waits for threads that copy for it. Without the
   // function no threads copy.
   void SetHelpers(std::function<void()> helpers) { helpers_ = std::move(helpers); }

@@ -35,7 +35,7 @@ void JobsDone() { sim::Process::Current().WakeHost(); }
 // A poll without a result does not yield, because nothing runs in parallel.
 bool DriveEmbedded() { return true; }
 bool IsEmbedded() { return false; }
-void YieldToHost(bool) {}
+void YieldToHost() {}
 bool MayAwaitHostAnywhere() { return false; }
 void AwaitHostAnywhere() {}
 void Count(uint32_t ProgramPlace::*) {}

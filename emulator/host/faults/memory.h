@@ -43,7 +43,7 @@ class MemoryFaults final : public Memory {
   }
   void LetOthersRun() override { memory_.LetOthersRun(); }
   void LetOthersRunLonger() override { memory_.LetOthersRunLonger(); }
-  bool MayCopy(uint32_t thread) override { return memory_.MayCopy(thread); }
+  CopyState CopyStateOf(uint32_t thread) override { return memory_.CopyStateOf(thread); }
   void SayCopyIsLate(uint32_t thread) override { memory_.SayCopyIsLate(thread); }
 
  private:

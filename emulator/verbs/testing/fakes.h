@@ -128,13 +128,13 @@ class FakeMemory final : public Memory {
     moments_given++;
     if (meanwhile) meanwhile();
   }
-  bool MayCopy(uint32_t thread) override {
+  CopyState CopyStateOf(uint32_t thread) override {
     looked_at.push_back(thread);
-    return !threads_are_stopped;
+    return threads;
   }
   void SayCopyIsLate(uint32_t) override { late_copies++; }
   int moments_given = 0;
-  bool threads_are_stopped = false;  // the program's threads that have taken a copy
+  CopyState threads = CopyState::kMayCopy;  // those of the program that have taken a copy
   std::vector<uint32_t> looked_at;
   int late_copies = 0;
   std::function<void()> meanwhile;  // what other processes do
