@@ -8,26 +8,26 @@
 
 namespace rdmaemu::shim {
 
-uint64_t CopyBatch::MostBytes() const {
-  return jobs_[0]->mark_pid == jobs_[0]->pid ? kMaxBytesAPoll : kMaxDirectBytesAPoll;
+CopyBatch::Kind CopyBatch::KindOf(const CopyJob& job) {
+  return {job.pid, job.mark_pid, job.pull, job.mark_address != 0};
 }
 
-bool CopyBatch::Admits(const CopyJob& job) const {
-  return count_ == 0 || (job.pid == jobs_[0]->pid && job.mark_pid == jobs_[0]->mark_pid &&
-                         job.pull == jobs_[0]->pull && count_ < kMaxVectors &&
-                         own_count_ + job.own_count < kMaxVectors &&
-                         other_count_ + job.other_count < kMaxVectors && bytes_ < MostBytes());
+bool CopyBatch::Admits(const Kind& kind, const Counts& counts) const {
+  return count_ == 0 ||
+         (kind == kind_ && count_ < kMaxVectors && own_count_ + counts.own < kMaxVectors &&
+          other_count_ + counts.other < kMaxVectors &&
+          bytes_ < (kind.IsDirect() ? kMaxDirectBytesAPoll : kMaxBytesAPoll));
 }
 
-void CopyBatch::Add(CopyJob& job, uint32_t number) {
-  for (uint32_t i = 0; i < std::min(job.own_count, CopyJob::kMaxRanges); i++) {
+void CopyBatch::Add(CopyJob& job, uint32_t number, const Counts& counts) {
+  for (uint32_t i = 0; i < counts.own; i++) {
     own_[own_count_++] = {reinterpret_cast<void*>(job.own[i].address), job.own[i].length};
     bytes_ += job.own[i].length;
   }
-  for (uint32_t i = 0; i < std::min(job.other_count, CopyJob::kMaxRanges); i++) {
+  for (uint32_t i = 0; i < counts.other; i++) {
     other_[other_count_++] = {reinterpret_cast<void*>(job.other[i].address), job.other[i].length};
   }
-  if (job.mark_address != 0 && job.mark_pid == job.pid) {
+  if (kind_.has_mark && !kind_.IsDirect()) {
     own_[own_count_++] = {&job.mark, sizeof job.mark};
     other_[other_count_++] = {reinterpret_cast<void*>(job.mark_address), sizeof job.mark};
     bytes_ += sizeof job.mark;
@@ -61,11 +61,15 @@ bool CopyBatch::Take() {
     if (state != CopyJob::kOffered) continue;
     // Another host may change the job until this thread has it.
     if (!job.Claim(at, CopyJob::kOffered, CopyJob::kTaken)) break;
-    if (!Admits(job)) {
+    const Kind kind = KindOf(job);
+    const Counts counts{std::min(job.own_count, CopyJob::kMaxRanges),
+                        std::min(job.other_count, CopyJob::kMaxRanges)};
+    if (!Admits(kind, counts)) {
       if (!job.Claim(at, CopyJob::kTaken, CopyJob::kOffered)) job.End(at, CopyJob::kFailed);
       break;
     }
-    Add(job, at);
+    kind_ = kind;
+    Add(job, at, counts);
   }
   next.store(at, std::memory_order_relaxed);
   if (count_ == 0) busy.store(0, std::memory_order_release);
@@ -74,12 +78,12 @@ bool CopyBatch::Take() {
 
 // Writes the marks of the first jobs that go to another process than their bytes.
 bool CopyBatch::Mark(uint32_t jobs) {
-  if (jobs == 0 || jobs_[0]->mark_pid == jobs_[0]->pid) return true;
+  if (jobs == 0 || !kind_.IsDirect()) return true;
   for (uint32_t i = 0; i < jobs; i++) {
     own_[i] = {&jobs_[i]->mark, sizeof jobs_[i]->mark};
     other_[i] = {reinterpret_cast<void*>(jobs_[i]->mark_address), sizeof jobs_[i]->mark};
   }
-  return CopyGuarded(guard(), static_cast<pid_t>(jobs_[0]->mark_pid), /*pull=*/false, {own_, jobs},
+  return CopyGuarded(guard(), static_cast<pid_t>(kind_.mark_pid), /*pull=*/false, {own_, jobs},
                      {other_, jobs}) == static_cast<ssize_t>(jobs);
 }
 
@@ -101,9 +105,7 @@ void CopyBatch::FailDirect() {
 // missing.
 void CopyBatch::Run() {
   const int before = errno;
-  // The page's bytes may be those of later jobs already, if a host has taken back the first one.
-  const bool has_marks = jobs_[0]->mark_address != 0;
-  const ssize_t moved = CopyGuarded(guard(), static_cast<pid_t>(jobs_[0]->pid), jobs_[0]->pull != 0,
+  const ssize_t moved = CopyGuarded(guard(), static_cast<pid_t>(kind_.pid), kind_.pull != 0,
                                     {own_, own_count_}, {other_, other_count_});
   const CopyJob::State failed =
       moved < 0 && (errno == EPERM || errno == ENOSYS) ? CopyJob::kRefused : CopyJob::kFailed;
@@ -111,13 +113,14 @@ void CopyBatch::Run() {
   while (done < count_ && moved >= static_cast<ssize_t>(ends_[done])) done++;
   if (!Mark(done)) done = 0;
   errno = before;
-  for (uint32_t i = 0; i < count_; i++)
+  for (uint32_t i = 0; i < count_; i++) {
     jobs_[i]->End(numbers_[i], i < done ? CopyJob::kDone : failed);
+  }
   if (done < count_) FailDirect();
   std::atomic_ref(page_->busy).store(0, std::memory_order_release);
   // The other host sees the marks, and its answer wakes up this program's host. A failed copy has
   // no mark.
-  const bool are_all_marked = has_marks && done == count_;
+  const bool are_all_marked = kind_.has_mark && done == count_;
   if (!are_all_marked) client::JobsDone();
 }
 

@@ -29,9 +29,21 @@ class CopyBatch {
   static constexpr uint64_t kMaxDirectBytesAPoll = 256 << 10;
   static constexpr uint32_t kMaxVectors = 32;
 
-  bool Admits(const CopyJob& job) const;
-  void Add(CopyJob& job, uint32_t number);
-  uint64_t MostBytes() const;
+  // What the jobs of a batch have in common, and the numbers of a job's ranges. A host that takes a
+  // job back may write the next one to the same slot, so a thread reads them once.
+  struct Kind {
+    uint32_t pid, mark_pid, pull;
+    bool has_mark;
+
+    bool IsDirect() const { return mark_pid != pid; }
+    bool operator==(const Kind&) const = default;
+  };
+  struct Counts {
+    uint32_t own, other;
+  };
+  static Kind KindOf(const CopyJob& job);
+  bool Admits(const Kind& kind, const Counts& counts) const;
+  void Add(CopyJob& job, uint32_t number, const Counts& counts);
   bool Mark(uint32_t jobs);
   void FailDirect();
 
@@ -39,8 +51,9 @@ class CopyBatch {
 
   JobPage* page_;
   uint32_t recalls_;  // of the page, before the first job was taken
+  Kind kind_;         // of the first job
   CopyJob* jobs_[kMaxVectors];
-  uint32_t numbers_[kMaxVectors];  // a host that takes a job back may use its slot again
+  uint32_t numbers_[kMaxVectors];
   uint32_t count_ = 0;
   iovec own_[kMaxVectors], other_[kMaxVectors];
   uint64_t ends_[kMaxVectors];  // of the jobs, in bytes of the system call
