@@ -85,8 +85,7 @@ struct JobPage {
 
   // The program writes these three members. `polls` counts how often its threads polled for
   // completions. `busy` is the thread that executes jobs now (gettid), or 0. `next` is the next job
-  // to examine.
-  // Only one thread executes jobs, because jobs of one QP must stay in order.
+  // to examine. Only one thread executes jobs, because jobs of one QP must stay in order.
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;

@@ -17,7 +17,7 @@ struct MemoryRange {
   uint64_t length;   // bytes
 };
 
-// What a thread does that was to copy (Memory::CopyStateOf).
+// Whether a thread may be copying (Memory::CopyStateOf).
 enum class CopyState : uint8_t {
   kMayCopy,
   kTraced,     // a tracer has stopped it, before the copy or behind it

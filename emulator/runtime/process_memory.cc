@@ -339,6 +339,7 @@ uint32_t ProcessMemory::HostPidFor(ProcessId taker) {
 
 void ProcessMemory::LetOthersRun() { sched_yield(); }
 
+// No event shows that the kernel or a tracer has released a thread.
 void ProcessMemory::LetOthersRunLonger() {
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

@@ -49,6 +49,20 @@ bool TakeFromProgram(CopyJob& job) {
          job.Claim(CopyJob::kFree);
 }
 
+// A job that a thread may have taken.
+struct Begun {
+  JobPage& page;
+  CopyJob& job;
+  bool HasEnded() {
+    const CopyJob::State state = job.Now();
+    return IsUntaken(state) ? TakeFromProgram(job) : !IsInUse(state);
+  }
+  std::optional<uint32_t> Recall() { return page.Recall(job, job.number); }
+  bool TakeBack() { return job.Claim(job.number, CopyJob::kRecalled, CopyJob::kFree); }
+};
+
+Begun BegunOf(const JobOffer& offer) { return {*offer.share->jobs, JobOf(offer)}; }
+
 }  // namespace
 
 JobSide SideOf(const Pieces& pieces) {
@@ -239,10 +253,8 @@ Time CopyJobs::LookAt(const JobOffer& offer) {
 }
 
 bool CopyJobs::TakeFromStopped(JobOffer& offer) {
-  CopyJob& job = JobOf(offer);
-  const auto thread = offer.share->jobs->Recall(job, job.number);
-  return thread && memory_.CopyStateOf(*thread) == CopyState::kElsewhere &&
-         job.Claim(job.number, CopyJob::kRecalled, CopyJob::kFree);
+  Begun copy = BegunOf(offer);
+  return RecallCopy(memory_, copy).is_taken_back;
 }
 
 bool CopyJobs::Stop(JobTicket ticket) {
@@ -250,8 +262,8 @@ bool CopyJobs::Stop(JobTicket ticket) {
   if (offer.share == nullptr) return true;
   if (!offer.withdrawn) return Withdraw(offer);
   // A thread that had no room for the job may have offered it again.
-  (void)TakeFromProgram(JobOf(offer));
-  return !IsCopying(ticket) || TakeFromStopped(offer) || !IsCopying(ticket);
+  int looks = 1;
+  return AwaitCopy(memory_, BegunOf(offer), looks);
 }
 
 bool CopyJobs::End(JobTicket ticket) {
@@ -309,23 +321,12 @@ void CopyJobs::Forget(const GroupShare& share) {
 
 bool CopyJobs::Withdraw(JobOffer& offer) {
   offer.withdrawn = true;
-  CopyJob& job = JobOf(offer);
-  if (TakeFromProgram(job)) return true;
-  struct Begun {
-    JobPage& page;
-    CopyJob& job;
-    bool HasEnded() {
-      const CopyJob::State state = job.Now();
-      return IsUntaken(state) ? TakeFromProgram(job) : !IsInUse(state);
-    }
-    std::optional<uint32_t> Recall() { return page.Recall(job, job.number); }
-    bool TakeBack() { return job.Claim(job.number, CopyJob::kRecalled, CopyJob::kFree); }
-  };
+  if (TakeFromProgram(JobOf(offer))) return true;
   JobBoard& board = BoardOf(*offer.share);
   // After the host has waited in vain for one job of a group, it looks only once for that group's
   // other jobs.
   int looks = board.stuck ? 1 : kMostLooks;
-  if (AwaitCopy(memory_, Begun{*offer.share->jobs, job}, looks)) return true;
+  if (AwaitCopy(memory_, BegunOf(offer), looks)) return true;
   board.stuck = board.refused = true;
   return false;
 }

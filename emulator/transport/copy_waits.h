@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "emulator/base/memory.h"
 
@@ -20,22 +21,40 @@ inline constexpr int kMostLooks = 1000;
 // copy, and the tracer may hold it for long.
 inline constexpr int kLooksAtTraced = 10;
 
+// What a look at the thread of a copy has found.
+struct CopyLook {
+  std::optional<uint32_t> thread;  // the one that has the copy
+  CopyState state = CopyState::kMayCopy;
+  bool is_taken_back = false;
+};
+
+// Recalls `copy`, and takes it back if its thread does not copy. `copy` has the functions Recall
+// and TakeBack of DirectForm.
+template <class Copy>
+CopyLook RecallCopy(Memory& memory, Copy& copy) {
+  CopyLook look{.thread = copy.Recall()};
+  if (!look.thread) return look;
+  look.state = memory.CopyStateOf(*look.thread);
+  look.is_taken_back = look.state == CopyState::kElsewhere && copy.TakeBack();
+  return look;
+}
+
 // Waits until a thread has ended `copy`, or does not begin it. `looks` is the number of looks that
 // are left, which several waits can share. Returns false if there are none left, and the thread may
-// still copy. `copy` has three functions: HasEnded, and Recall and TakeBack as DirectForm.
+// still copy. Tells the user so, except if there was only one look. `copy` has the function
+// HasEnded, too.
 template <class Copy>
 bool AwaitCopy(Memory& memory, Copy&& copy, int& looks) {
+  const bool is_only_look = looks == 1;
   for (int i = 0; i < kYieldsBeforeRecall && looks > 0; i++) {
     if (copy.HasEnded()) return true;
     memory.LetOthersRun();
   }
   while (looks > 0) {
-    const auto thread = copy.Recall();
-    const CopyState state = thread ? memory.CopyStateOf(*thread) : CopyState::kMayCopy;
-    if (thread && state == CopyState::kElsewhere && copy.TakeBack()) return true;
-    if (copy.HasEnded()) return true;
-    looks = std::max(looks - (state == CopyState::kTraced ? kLooksAtTraced : 1), 0);
-    if (looks == 0 && thread) memory.SayCopyIsLate(*thread);
+    const CopyLook look = RecallCopy(memory, copy);
+    if (look.is_taken_back || copy.HasEnded()) return true;
+    looks = std::max(looks - (look.state == CopyState::kTraced ? kLooksAtTraced : 1), 0);
+    if (looks == 0 && look.thread && !is_only_look) memory.SayCopyIsLate(*look.thread);
     if (looks > kMostLooks - kYieldingLooks) {
       memory.LetOthersRun();
     } else {

@@ -29,8 +29,8 @@ class CopyBatch {
   static constexpr uint64_t kMaxDirectBytesAPoll = 256 << 10;
   static constexpr uint32_t kMaxVectors = 32;
 
-  // What the jobs of a batch have in common, and the numbers of a job's ranges. A host that takes a
-  // job back may write the next one to the same slot, so a thread reads them once.
+  // All jobs of a batch have the same Kind. A thread reads the Kind and the Counts of a job once: a
+  // host that takes the job back may write the next job to the same slot.
   struct Kind {
     uint32_t pid, mark_pid, pull;
     bool has_mark;
@@ -38,7 +38,7 @@ class CopyBatch {
     bool IsDirect() const { return mark_pid != pid; }
     bool operator==(const Kind&) const = default;
   };
-  struct Counts {
+  struct Counts {  // of ranges
     uint32_t own, other;
   };
   static Kind KindOf(const CopyJob& job);
