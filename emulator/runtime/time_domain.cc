@@ -13,88 +13,29 @@
 #include <cstring>
 #include <optional>
 
+#include "emulator/runtime/domain_page.h"
 #include "emulator/runtime/process_state.h"
+#include "emulator/runtime/shared_page.h"
 
 namespace rdmaemu::runtime {
-
-struct DomainSlot {
-  uint32_t is_used;
-  uint32_t is_idle;
-  int64_t idle_since_ns;     // real
-  int64_t next_deadline_ns;  // kNever: none
-  uint32_t awaits_application;
-  uint32_t addresses;
-  uint64_t sent, received;
-  int32_t program;                          // pid of a program; 0: a host
-  uint64_t begun;                           // start of that process, in the kernel's ticks
-  uint64_t looked_in;                       // the round of its last look without work
-  uint32_t is_stopped;                      // a program that a signal has stopped
-  int64_t alarm_ns, alarm_interval_ns;      // of a program; 0: none
-  char host[Registry::kMaxNameBytes + 16];  // terminated
-
-  bool IsFree() const { return is_used == 0; }
-  // A stopped program can do nothing, so time does not wait for it.
-  bool IsAwaited() const { return is_used != 0 && is_stopped == 0; }
-};
-
 namespace {
 
-constexpr uint64_t kMagic = 0x32656d6974'6d6472;  // changes with every change of the layout
-// Locked bytes of the file lie beyond the written ones: one for the page, and one per slot.
-constexpr off_t kPageLock = off_t{1} << 30;
-constexpr off_t kSlotLocks = kPageLock + 1;
-constexpr off_t kAddressesAt = 65536;
-constexpr int64_t kNever = INT64_MAX;
 // The longest sleep when only a wait for an application prevents a jump.
 constexpr Duration kAwaiting = std::chrono::seconds(1);
 constexpr Duration kForever = std::chrono::hours(1);
 
-struct AddressList {
-  std::array<NetAddress, TimeDomain::kMaxAddressesPerHost> addresses;
-};
-
-bool Lock(int fd, int type, off_t byte, bool wait) {
+// Locks the slot's byte for the process that opened the file. Returns false if another has it.
+bool LockSlot(int fd, size_t slot) {
   struct flock lock {};
-  lock.l_type = static_cast<short>(type);
+  lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
+  lock.l_start = kSlotLocks + static_cast<off_t>(slot);
   lock.l_len = 1;
   int done;
   do {
-    done = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+    done = fcntl(fd, F_OFD_SETLK, &lock);
   } while (done != 0 && errno == EINTR);
   return done == 0;
-}
-
-// Locks the page while this object exists. Critical sections take a few system calls.
-class PageLock {
- public:
-  explicit PageLock(int fd) : fd_(fd) { Lock(fd_, F_WRLCK, kPageLock, true); }
-  ~PageLock() { Lock(fd_, F_UNLCK, kPageLock, true); }
-  PageLock(const PageLock&) = delete;
-  PageLock& operator=(const PageLock&) = delete;
-
- private:
-  int fd_;
-};
-
-Time FromNs(int64_t ns) { return Time(Duration(ns)); }
-int64_t ToNs(Time time) { return time.time_since_epoch().count(); }
-
-void Put(const TimeDomain::Alarm& alarm, DomainSlot& slot) {
-  slot.alarm_ns = alarm.due ? ToNs(*alarm.due) : 0;
-  slot.alarm_interval_ns = alarm.interval.count();
-}
-
-// Returns the next alarm. Returns none for an alarm that has expired, or that no time can reach.
-TimeDomain::Alarm NextAlarm(int64_t due_ns, int64_t interval_ns, int64_t now_ns) {
-  const int64_t most = Duration(TimeDomain::kMaxTime).count();
-  if (due_ns <= 0 || due_ns > most || interval_ns < 0 || interval_ns > most) return {};
-  if (due_ns <= now_ns) {
-    if (interval_ns == 0) return {};
-    due_ns += ((now_ns - due_ns) / interval_ns + 1) * interval_ns;
-  }
-  return {Time(Duration(due_ns)), Duration(interval_ns)};
 }
 
 bool Fill(sockaddr_un& name, const std::string& path) {
@@ -105,23 +46,6 @@ bool Fill(sockaddr_un& name, const std::string& path) {
 }
 
 }  // namespace
-
-// Read checks the contents of this page, although only this user can write the file.
-struct DomainPage {
-  uint64_t magic;
-  int64_t offset_ns;
-  int64_t target_ns;    // manual: where time moves to
-  uint64_t until_idle;  // stop when no deadline is left
-  uint64_t generation;  // changes when addresses change
-  int64_t balance;      // sent less received when nothing was in flight
-  int64_t mismatch;     // a different balance that a host saw
-  int64_t mismatch_ns;  // real time at which it was first seen; 0: none
-  int64_t asked_ns;     // real time at which all hosts were asked to look again; 0: not yet
-  uint64_t round;       // program time: changes when a member does something
-  int64_t clock_bases_ns[TimeDomain::kClocks.size()];
-  DomainSlot slots[TimeDomain::kMaxHosts];
-};
-static_assert(sizeof(DomainPage) < kAddressesAt);
 
 OrMessage<std::unique_ptr<TimeDomain>> TimeDomain::Join(const Registry& registry, Kind kind,
                                                         const std::string& host,
@@ -152,22 +76,23 @@ TimeDomain::~TimeDomain() {
   if (wake_fd_.IsOpen()) unlink(registry_.WakePath(host_).c_str());
   if (slot_ == kMaxHosts) return;
   std::vector<std::string> others;
-  {
-    const PageLock lock(file_.get());
-    DomainPage page;
-    if (!Read(page)) return;
+  const auto leave = [&](DomainPage& page) {
     DomainSlot& own = page.slots[slot_];
     page.balance -= static_cast<int64_t>(own.sent - own.received);
     own = {};
     page.generation++;
     page.round++;
     ReapDead(page);
-    Write(page);
+    others.clear();
     for (const DomainSlot& slot : page.slots) {
       if (!slot.IsFree()) others.emplace_back(slot.host);
     }
+    return true;
+  };
+  // A process that opens the file now finds no name for it when it gets its turn.
+  Change(leave, [&] {
     if (others.empty()) unlink(FilePath().c_str());
-  }
+  });
   Wake(others);  // others may have waited for this host
 }
 
@@ -192,10 +117,9 @@ OrMessage<void> TimeDomain::Open() {
       return tl::unexpected("cannot open " + path + ", in which hosts share their time: " +
                             std::strerror(errno) + "; set RDMAEMU_DIR to a directory of your own");
     }
-    const PageLock lock(file_.get());
-    if (!FileHasItsName()) continue;  // the last host removed it while we opened it
-    if (const OrMessage<void> taken = TakeSlot(); !taken) return taken;
-    break;
+    const OrMessage<bool> taken = TakeSlot();
+    if (!taken) return tl::unexpected(taken.error());
+    if (*taken) break;  // else the last host removed the file while we opened it
   }
   return ListenForWakes();
 }
@@ -207,50 +131,59 @@ void TimeDomain::OpenAgainIfClosed() {
   (void)Open();  // the next call tries again
 }
 
-OrMessage<void> TimeDomain::TakeSlot() {
-  DomainPage page;
-  const bool known = Read(page);
-  if (known) ReapDead(page);
-  if (!known || std::ranges::all_of(page.slots, &DomainSlot::IsFree)) {
-    page = {};
-    page.magic = kMagic;
-    page.generation = 1;
-    for (size_t i = 0; i < kClocks.size(); i++) {
-      page.clock_bases_ns[i] =
-          Duration(std::chrono::ceil<std::chrono::seconds>(MachineTime(kClocks[i]))).count();
-    }
-  }
-  // A process that has executed another program keeps its slot.
-  for (size_t i = 0; program_ != 0 && i < kMaxHosts; i++) {
-    if (page.slots[i].IsFree() || page.slots[i].program != program_) continue;
-    Lock(file_.get(), F_WRLCK, kSlotLocks + static_cast<off_t>(i), false);
-    slot_ = i;
-    kept_alarm_ =
-        NextAlarm(page.slots[i].alarm_ns, page.slots[i].alarm_interval_ns, page.offset_ns);
-    break;
-  }
-  // A slot that looks free may belong to a living host if another process damaged the file.
-  for (size_t i = 0; i < kMaxHosts && slot_ == kMaxHosts; i++) {
-    const off_t lock = kSlotLocks + static_cast<off_t>(i);
-    if (page.slots[i].IsFree() && Lock(file_.get(), F_WRLCK, lock, false)) slot_ = i;
+OrMessage<bool> TimeDomain::TakeSlot() {
+  bool has_name = true;
+  const bool is_stored =
+      SharedPage<DomainPage>::Update(file_.get(), [&](DomainPage& page, bool is_there) {
+        has_name = FileHasItsName();
+        if (!has_name) return false;
+        if (is_there && IsValid(page)) {
+          ReapDead(page);
+        } else {
+          page = {};
+        }
+        if (std::ranges::all_of(page.slots, &DomainSlot::IsFree)) page = BeginDomain();
+        if (!FindSlot(page)) return false;
+        page.slots[slot_] = {};
+        TakeSlotIn(page);
+        Put(kept_alarm_, page.slots[slot_]);
+        WriteAddresses(page);
+        ReadAddresses(page);
+        offset_ = Duration(page.offset_ns);
+        for (size_t i = 0; i < kClocks.size(); i++) {
+          clock_bases_[i] = Duration(page.clock_bases_ns[i]);
+        }
+        return true;
+      });
+  if (!has_name) {
+    slot_ = kMaxHosts;
+    return false;
   }
   if (slot_ == kMaxHosts) {
     return tl::unexpected("no more than " + std::to_string(kMaxHosts) +
                           " hosts can share one time; stop some of them, or give this one another"
                           " RDMAEMU_DIR");
   }
-  page.slots[slot_] = {};
-  TakeSlotIn(page);
-  Put(kept_alarm_, page.slots[slot_]);
-  offset_ = Duration(page.offset_ns);
-  for (size_t i = 0; i < kClocks.size(); i++) clock_bases_[i] = Duration(page.clock_bases_ns[i]);
-  WriteAddresses(page);
-  ReadAddresses(page);
-  if (!Write(page)) {
+  if (!is_stored) {
     return tl::unexpected("cannot write " + FilePath() + ": " + std::strerror(errno) +
                           "; is the file system full?");
   }
-  return {};
+  return true;
+}
+
+bool TimeDomain::FindSlot(const DomainPage& page) {
+  // A process that has executed another program keeps its slot.
+  for (size_t i = 0; program_ != 0 && slot_ == kMaxHosts && i < kMaxHosts; i++) {
+    if (page.slots[i].IsFree() || page.slots[i].program != program_) continue;
+    LockSlot(file_.get(), i);
+    slot_ = i;
+    kept_alarm_ = NextAlarm(page.slots[i], page.offset_ns);
+  }
+  // A slot that looks free may belong to a living host if another process damaged the file.
+  for (size_t i = 0; slot_ == kMaxHosts && i < kMaxHosts; i++) {
+    if (page.slots[i].IsFree() && LockSlot(file_.get(), i)) slot_ = i;
+  }
+  return slot_ != kMaxHosts;
 }
 
 void TimeDomain::TakeSlotIn(DomainPage& page) const {
@@ -279,20 +212,15 @@ OrMessage<void> TimeDomain::ListenForWakes() {
 // ---- the file
 
 bool TimeDomain::Read(DomainPage& page) const {
-  if (pread(file_.get(), &page, sizeof page, 0) != static_cast<ssize_t>(sizeof page)) return false;
-  const int64_t most = Duration(kMaxTime).count();
-  if (page.magic != kMagic || page.offset_ns < 0 || page.offset_ns > most || page.target_ns < 0 ||
-      page.target_ns > most) {
-    return false;
-  }
-  return std::ranges::all_of(page.slots, [](const DomainSlot& slot) {
-    return slot.IsFree() || (slot.addresses <= kMaxAddressesPerHost && slot.next_deadline_ns >= 0 &&
-                             slot.host[sizeof slot.host - 1] == '\0' && !CheckHostName(slot.host));
-  });
+  return SharedPage<DomainPage>::Read(file_.get(), page) && IsValid(page);
 }
 
-bool TimeDomain::Write(const DomainPage& page) const {
-  return pwrite(file_.get(), &page, sizeof page, 0) == static_cast<ssize_t>(sizeof page);
+template <typename Edit, typename Stored>
+bool TimeDomain::Change(Edit edit, Stored stored) {
+  return SharedPage<DomainPage>::Update(
+      file_.get(),
+      [&](DomainPage& page, bool is_there) { return is_there && IsValid(page) && edit(page); },
+      stored);
 }
 
 bool TimeDomain::LooksAlive(DomainPage& page, size_t slot) const {
@@ -363,11 +291,9 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
   OpenAgainIfClosed();
   std::vector<std::string> to_wake;
   Answer answer{false, kLookAgain};
-  {
-    const PageLock lock(file_.get());
-    DomainPage page;
-    if (!Read(page)) return answer;  // the file is damaged: virtual time only runs
-    TakeSlotIn(page);                // another host may have started a new file
+  // If the file is damaged, virtual time only runs.
+  Change([&](DomainPage& page) {
+    TakeSlotIn(page);  // another host may have started a new file
     DomainSlot& own = page.slots[slot_];
     own.is_idle = 1;
     own.is_stopped = 0;
@@ -386,9 +312,10 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     own.received = received_;
     is_idle_ = true;
     ReapDead(page);
+    // `to_wake` keeps the members of an earlier call, whose page may be the one that we have now.
     answer = Decide(page, real, to_wake);
-    Write(page);
-  }
+    return true;
+  });
   Wake(to_wake);
   return answer;
 }
@@ -397,14 +324,13 @@ void TimeDomain::BecomeBusy() {
   OpenAgainIfClosed();
   if (!is_idle_) return;
   is_idle_ = false;
-  const PageLock lock(file_.get());
-  DomainPage page;
-  if (!Read(page)) return;
-  page.slots[slot_].is_idle = 0;
-  look_round_ = page.round;
-  offset_ = std::max(offset_, Duration(page.offset_ns));
-  if (page.generation != generation_) ReadAddresses(page);
-  Write(page);
+  Change([&](DomainPage& page) {
+    page.slots[slot_].is_idle = 0;
+    look_round_ = page.round;
+    offset_ = std::max(offset_, Duration(page.offset_ns));
+    if (page.generation != generation_) ReadAddresses(page);
+    return true;
+  });
 }
 
 void TimeDomain::BeginLook() {
@@ -414,11 +340,11 @@ void TimeDomain::BeginLook() {
 
 void TimeDomain::KeepAlarm(const Alarm& alarm) {
   OpenAgainIfClosed();
-  const PageLock lock(file_.get());
-  DomainPage page;
-  if (slot_ == kMaxHosts || !Read(page)) return;
-  Put(alarm, page.slots[slot_]);
-  Write(page);
+  if (slot_ == kMaxHosts) return;
+  Change([&](DomainPage& page) {
+    Put(alarm, page.slots[slot_]);
+    return true;
+  });
 }
 
 TimeDomain::Answer TimeDomain::Decide(DomainPage& page, Time real,
@@ -570,22 +496,20 @@ void TimeDomain::NoteReceived(const NetAddress& source, size_t datagrams) {
 
 void TimeDomain::AddAddress(const NetAddress& address) {
   own_addresses_.push_back(address);
-  const PageLock lock(file_.get());
-  DomainPage page;
-  if (!Read(page)) return;
-  WriteAddresses(page);
-  ReadAddresses(page);
-  Write(page);
+  PublishAddresses();
 }
 
 void TimeDomain::RemoveAddress(const NetAddress& address) {
   std::erase(own_addresses_, address);
-  const PageLock lock(file_.get());
-  DomainPage page;
-  if (!Read(page)) return;
-  WriteAddresses(page);
-  ReadAddresses(page);
-  Write(page);
+  PublishAddresses();
+}
+
+void TimeDomain::PublishAddresses() {
+  Change([&](DomainPage& page) {
+    WriteAddresses(page);
+    ReadAddresses(page);
+    return true;
+  });
 }
 
 // ---- manual
@@ -596,20 +520,25 @@ Status TimeDomain::RunUntilIdle() { return SetTarget(kMaxMove, true); }
 Status TimeDomain::SetTarget(Duration by, bool until_idle) {
   if (kind_ != Kind::kManual) return Fail(EOPNOTSUPP);
   if (by <= Duration::zero() || by > kMaxMove) return Fail(EINVAL);
-  const PageLock lock(file_.get());
-  DomainPage page;
-  if (!Read(page)) return Fail(EIO);
-  const Duration begin =
-      until_idle ? Duration(page.offset_ns)
-                 : Duration(std::max(page.offset_ns, page.until_idle != 0 ? 0 : page.target_ns));
-  if (begin + by > kMaxTime) return Fail(EINVAL);
-  page.target_ns = (begin + by).count();
-  page.until_idle = until_idle ? 1 : 0;
-  return Write(page) ? Status{} : Fail(EIO);
+  const uint64_t move = ++moves_;
+  bool is_too_far = false;
+  const bool is_stored = Change([&](DomainPage& page) {
+    if (page.slots[slot_].moves == move) return true;  // an earlier call's page was taken over
+    page.slots[slot_].moves = move;
+    const Duration begin =
+        until_idle ? Duration(page.offset_ns)
+                   : Duration(std::max(page.offset_ns, page.until_idle != 0 ? 0 : page.target_ns));
+    is_too_far = begin + by > kMaxTime;
+    if (is_too_far) return false;
+    page.target_ns = (begin + by).count();
+    page.until_idle = until_idle ? 1 : 0;
+    return true;
+  });
+  if (is_too_far) return Fail(EINVAL);
+  return is_stored ? Status{} : Fail(EIO);
 }
 
 bool TimeDomain::IsMoving() {
-  const PageLock lock(file_.get());
   DomainPage page;
   return kind_ == Kind::kManual && Read(page) && page.target_ns > page.offset_ns;
 }

@@ -9,8 +9,8 @@
 // has stopped can do nothing, so time does not wait for the program. Its deadlines count again when
 // it continues.
 //
-// The hosts share a small file: a page with the time and one slot per host. A lock of the file
-// (F_OFD_SETLK) protects changes. An idle host writes to its slot its next deadline and the counts
+// The hosts share a small file: a page with the time and one slot per host, which they change in
+// turns (shared_page.h). An idle host writes to its slot its next deadline and the counts
 // of its datagrams to and from other hosts. The last host to become idle advances the time. That
 // host then wakes up the hosts that have work, by a datagram to their socket NAME.wake. A host
 // holds a lock on its slot while it lives, so that the others detect its death. The hosts read and
@@ -136,15 +136,19 @@ class TimeDomain final : public Clock {
   // Joins again if the program has closed the descriptors.
   void OpenAgainIfClosed();
   OrMessage<void> ListenForWakes();
-  // Returns false if another process has removed the file meanwhile.
   bool FileHasItsName() const;
-  OrMessage<void> TakeSlot();
+  // Returns false if another process has removed the file meanwhile.
+  OrMessage<bool> TakeSlot();
+  // Sets slot_ unless it is set. Returns false if no slot is free.
+  bool FindSlot(const DomainPage& page);
   void TakeSlotIn(DomainPage& page) const;
   std::string FilePath() const;
   // Returns whether a member lives, and records whether a signal has stopped it.
   bool LooksAlive(DomainPage& page, size_t slot) const;
   bool Read(DomainPage& page) const;
-  bool Write(const DomainPage& page) const;
+  // Changes the page as SharedPage::Update. Does nothing and returns false if the page is damaged.
+  template <typename Edit, typename Stored = decltype([] {})>
+  bool Change(Edit edit, Stored stored = {});
   void ReapDead(DomainPage& page) const;
   // Program time: returns true if every member has looked in this round. Else adds the others to
   // `to_wake`.
@@ -159,6 +163,7 @@ class TimeDomain final : public Clock {
                          Duration& look_again) const;
   Time TimeOf(const DomainPage& page, Time real) const;
   void Wake(const std::vector<std::string>& hosts) const;
+  void PublishAddresses();
   void WriteAddresses(DomainPage& page) const;
   void ReadAddresses(const DomainPage& page);
   bool Knows(const NetAddress& address) const;
@@ -174,6 +179,7 @@ class TimeDomain final : public Clock {
   std::array<Duration, kClocks.size()> clock_bases_{};
   Duration offset_{};  // added to real time; for manual and program time, the time itself
   uint64_t generation_ = 0;
+  uint64_t moves_ = 0;       // calls of SetTarget
   uint64_t look_round_ = 0;  // the round in which the member's current look began
   Alarm kept_alarm_;
   uint64_t sent_ = 0, received_ = 0;

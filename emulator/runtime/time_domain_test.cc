@@ -13,6 +13,8 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "emulator/runtime/shared_page.h"
+
 namespace rdmaemu::runtime {
 namespace {
 
@@ -273,6 +275,22 @@ TEST_F(VirtualTime, AFileThatIsCutShortOrFilledWithAnythingStopsNobody) {
   // The next host begins a new file.
   const auto b = Join("b", kB);
   EXPECT_TRUE(Idle(*b, seconds(1)).is_due);
+}
+
+// A debugger or SIGSTOP may stop it there. Its turn is taken over (shared_page.h).
+TEST_F(VirtualTime, AMemberThatIsStoppedWithinItsChangeBlocksNobody) {
+  const auto a = Join("a", kA);
+  const int fd = open(File().c_str(), O_RDWR | O_CLOEXEC);
+  {
+    PageTurn stopped(fd);
+    ASSERT_TRUE(stopped.Take());
+    EXPECT_TRUE(Idle(*a, seconds(99)).is_due);
+    const auto b = Join("b", kB);
+    a->BecomeBusy();
+    EXPECT_EQ(a->At(real), real + seconds(99));
+    EXPECT_EQ(b->At(real), real + seconds(99));
+  }
+  close(fd);
 }
 
 TEST_F(VirtualTime, DoesNotJumpFurtherThanAYear) {

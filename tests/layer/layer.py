@@ -353,6 +353,25 @@ def a_text_that_is_cut_is_marked():
     check(found[0]["service"] == "1" and "service_cut" not in found[0], "%s" % found)
 
 
+def what_another_thread_does_is_no_result_of_a_call():
+    versions = os.path.join(OUTPUT, "late_resolve.map")
+    with open(versions, "w") as text:
+        text.write("RDMACM_1.0 { global: rdma_*; };\n")
+    late = build("late_resolve", "-shared", "-fPIC", "-Wl,--version-script=" + versions)
+    program = build("resolves", "-Wl,--no-as-needed", "-lrdmacm")
+    address = free_addresses(1)[0]
+    # The launcher has set the variable, and the program starts with another value.
+    command = ("export LATE_RESOLVE_BEHIND=$RDMAEMU_LAYER_RDMACM RDMAEMU_LAYER_RDMACM=%s; "
+               "exec %s %s" % (late, program, address))
+    with Emulator() as emulator:
+        lines = traced(emulator, ["sh", "-c", command], address=address)
+    resolved = ["id.verbs" in line["arguments"] for line in lines
+                if line["what"] == "rdma_resolve_addr"]
+    check(resolved == [False, True], "rdma_resolve_addr set id.verbs: %s" % resolved)
+    events = [line["arguments"] for line in lines if line["what"] == "ADDR_RESOLVED"]
+    check("id.verbs" in events[0], "%s" % events)
+
+
 LISTENS = """
 import ctypes, socket, struct, sys
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
@@ -446,6 +465,7 @@ CASES = SHAPES + [
     a_process_without_its_recording_fails_the_run,
     calls_of_an_old_symbol_version_are_seen,
     a_text_that_is_cut_is_marked,
+    what_another_thread_does_is_no_result_of_a_call,
     ports_are_numbers_of_the_machine,
     a_trace_that_cannot_be_written_stops_the_run,
     the_layer_exports_what_the_libraries_export,

@@ -3,6 +3,9 @@
 //   "name"          the program passes it to the call
 //   ">name"         the call fills it in
 //   "*name"         an object that the call changes; its members are recorded after the call
+//   "~name"         as "*name", for a call that only starts an operation if the id has a channel of
+//                   the program. Members of such an id are not recorded: a thread that takes the
+//                   event of the operation changes them, too.
 //   "name:flags"    an integer of named flags (`FlagSetOf`)
 //   "name:meaning"  another integer that is not a plain number (`MeaningOf`)
 //   "name[+1"       an array; the next argument is its length
@@ -24,6 +27,7 @@ struct ArgumentSpec {
   std::string_view name;
   bool is_output = false;
   bool is_changed = false;
+  bool is_started = false;  // the call may only start the change
   int count_at = 0;
   Meaning meaning = Meaning::kPlain;
   FlagSet flags = FlagSet::kNone;
@@ -49,7 +53,8 @@ constexpr Meaning MeaningOf(std::string_view text) {
 constexpr ArgumentSpec ParseSpec(std::string_view text) {
   ArgumentSpec spec;
   if (text.front() == '>') spec.is_output = true;
-  if (text.front() == '*') spec.is_changed = true;
+  if (text.front() == '*' || text.front() == '~') spec.is_changed = true;
+  spec.is_started = text.front() == '~';
   if (spec.is_output || spec.is_changed) text.remove_prefix(1);
   const size_t end = text.find_first_of(":[");
   spec.name = text.substr(0, end);

@@ -153,8 +153,10 @@ class Writer {
   template <class T>
   void Changed(const ArgumentSpec& spec, T* const& value) {
     if constexpr (kIs<T, rdma_cm_id>) {
-      record_.Put(static_cast<uint8_t>(value != nullptr));
-      if (value != nullptr) DescribeAfter(*this, *value);
+      // librdmacm keeps the event of an operation in the id if it has waited for the event.
+      const bool is_done = value != nullptr && (!spec.is_started || value->event != nullptr);
+      record_.Put(static_cast<uint8_t>(is_done));
+      if (is_done) DescribeAfter(*this, *value);
     } else if constexpr (kIs<T, rdma_cm_id*>) {
       rdma_cm_id* const made = value == nullptr ? nullptr : *value;
       Object(spec.name, made);

@@ -1,0 +1,139 @@
+#include "emulator/runtime/shared_page.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "emulator/runtime/clock.h"
+
+namespace rdmaemu::runtime {
+namespace {
+
+constexpr uint64_t kMaxTurn = uint64_t{1} << 62;
+constexpr uint64_t kNoTurn = UINT64_MAX;
+
+using Marks = std::array<uint64_t, PageTurn::kAreas>;  // the activated turn of each area
+
+enum class Locked : uint8_t { kYes, kNo, kFailed };
+
+off_t AreaOf(uint64_t turn) { return static_cast<off_t>(turn % PageTurn::kAreas); }
+off_t PlaceOf(uint64_t turn) {
+  return PageTurn::kAreasAt + AreaOf(turn) * static_cast<off_t>(PageTurn::kMaxAreaBytes);
+}
+
+Locked SetLock(int fd, int type, uint64_t turn) {
+  struct flock lock {};
+  lock.l_type = static_cast<short>(type);
+  lock.l_whence = SEEK_SET;
+  lock.l_start = PageTurn::kLocksAt + AreaOf(turn);
+  lock.l_len = 1;
+  while (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+    if (errno == EINTR) continue;
+    return errno == EAGAIN || errno == EACCES ? Locked::kNo : Locked::kFailed;
+  }
+  return Locked::kYes;
+}
+
+// Marks of a damaged file count as 0. Returns nullopt if the file cannot be read.
+std::optional<Marks> ReadMarks(int fd) {
+  Marks marks{};
+  // The own writes come before this read in the order in which other processes see them.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (pread(fd, marks.data(), sizeof marks, 0) < 0) return std::nullopt;
+  for (size_t i = 0; i < marks.size(); i++) {
+    if (marks[i] % PageTurn::kAreas != i || marks[i] > kMaxTurn) marks[i] = 0;
+  }
+  return marks;
+}
+
+std::optional<uint64_t> LatestTurn(int fd) {
+  const std::optional<Marks> marks = ReadMarks(fd);
+  if (!marks) return std::nullopt;
+  return *std::ranges::max_element(*marks);
+}
+
+bool Activate(int fd, uint64_t turn) {
+  const off_t place = AreaOf(turn) * static_cast<off_t>(sizeof turn);
+  return pwrite(fd, &turn, sizeof turn, place) == static_cast<ssize_t>(sizeof turn);
+}
+
+}  // namespace
+
+bool PageTurn::Hold(uint64_t turn) {
+  is_held_ = true;
+  turn_ = turn;
+  if (IsLatest()) return true;
+  Release();
+  return false;
+}
+
+bool PageTurn::IsLatest() const { return LatestTurn(fd_) == turn_; }
+
+bool PageTurn::Take() {
+  Release();
+  uint64_t waits_for = kNoTurn;
+  Time since;
+  for (;;) {
+    const std::optional<uint64_t> latest = LatestTurn(fd_);
+    if (!latest) return false;
+    switch (SetLock(fd_, F_WRLCK, *latest)) {
+      case Locked::kFailed:
+        return false;
+      case Locked::kYes:
+        if (Hold(*latest)) return true;
+        continue;
+      case Locked::kNo:
+        break;
+    }
+    if (waits_for != *latest) {
+      waits_for = *latest;
+      since = RealNow();
+    } else if (RealNow() - since >= kTakeOverAfter) {
+      if (TakeOver(*latest)) return true;
+      waits_for = kNoTurn;
+    }
+    sched_yield();
+  }
+}
+
+bool PageTurn::TakeOver(uint64_t from) {
+  for (uint64_t turn = from + 1; turn < from + kAreas; turn++) {
+    if (SetLock(fd_, F_WRLCK, turn) != Locked::kYes) continue;
+    // If another process took over first, this area may be in use already.
+    if (LatestTurn(fd_) == from && Activate(fd_, turn)) return Hold(turn);
+    SetLock(fd_, F_UNLCK, turn);
+    return false;
+  }
+  return false;
+}
+
+void PageTurn::Release() {
+  if (is_held_) SetLock(fd_, F_UNLCK, turn_);
+  is_held_ = false;
+}
+
+bool PageTurn::Read(void* area, size_t bytes) const {
+  std::optional<Marks> marks = ReadMarks(fd_);
+  if (!marks) return false;
+  std::ranges::sort(*marks, std::ranges::greater());
+  for (const uint64_t turn : *marks) {
+    if (pread(fd_, area, bytes, PlaceOf(turn)) != static_cast<ssize_t>(bytes)) continue;
+    uint64_t stored;
+    std::memcpy(&stored, area, sizeof stored);
+    if (stored == turn) return true;
+  }
+  return false;
+}
+
+bool PageTurn::Write(const void* area, size_t bytes) const {
+  return pwrite(fd_, area, bytes, PlaceOf(turn_)) == static_cast<ssize_t>(bytes);
+}
+
+}  // namespace rdmaemu::runtime
