@@ -33,6 +33,8 @@ struct RingHeader {
   alignas(64) std::atomic<uint64_t> written;   // by the writer
   alignas(64) std::atomic<uint64_t> released;  // by the reader: the writer may reuse the bytes
   alignas(64) std::atomic<uint32_t> is_ended;  // the writer writes no more
+  // The processor of the writer's program that polls, counted from 1. 0: none, or several programs.
+  std::atomic<uint32_t> poller;
 };
 
 // Precedes each datagram or form. `bytes` is kRingSkip where the rest of the memory is too short
@@ -145,6 +147,12 @@ class RingWriter {
   void Finish(uint64_t position, bool filled);
   // Returns true if Finish was called since the last call.
   bool TakeFinished() { return std::exchange(has_finished_, false); }
+  // Tells the reader where this host's program polls (RingHeader::poller).
+  void ShowPoller(uint32_t processor) {
+    std::atomic<uint32_t>& shown = memory_->poller;
+    if (shown.load(std::memory_order_relaxed) == processor) return;
+    shown.store(processor, std::memory_order_relaxed);
+  }
   // Publishes, and tells the reader that no further datagram comes.
   void End();
   // The ring's memory must not be used for further datagrams.
@@ -200,6 +208,8 @@ class RingReader {
   bool IsPlaced(uint64_t position) const;
   // Gives the bytes of all returned datagrams back to the writer.
   void Release() { memory_->released.store(read_, std::memory_order_release); }
+  // Returns what the writer has shown by ShowPoller. Any number is possible.
+  uint32_t poller() const { return memory_->poller.load(std::memory_order_relaxed); }
   // Returns true when the writer's numbers were impossible. Nothing more is read then.
   bool broken() const { return broken_; }
   // Returns true when no further datagram comes.

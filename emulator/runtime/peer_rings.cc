@@ -246,6 +246,10 @@ bool PeerRings::AwaitReaders() const {
   return std::ranges::any_of(rings_, [](const auto& each) { return each.second->awaits_reader(); });
 }
 
+void PeerRings::ShowPoller(uint32_t processor) {
+  for (const auto& [peer, ring] : rings_) ring->ShowPoller(processor);
+}
+
 bool PeerRings::HaveOverflow() const {
   return std::ranges::any_of(rings_, [](const auto& each) {
     return each.second->has_overflow() && !each.second->is_deaf();
@@ -416,6 +420,17 @@ OwnRings::Ring::~Ring() {
 bool OwnRings::AwaitsPayload() const {
   return std::ranges::any_of(rings_,
                              [](const auto& ring) { return ring->reader.awaits_payload(); });
+}
+
+uint32_t OwnRings::PeersPoller() const {
+  uint32_t poller = 0;
+  for (const std::shared_ptr<Ring>& ring : rings_) {
+    const uint32_t shown = ring->reader.poller();
+    if (shown == 0 || shown == poller) continue;
+    if (poller != 0) return 0;
+    poller = shown;
+  }
+  return poller;
 }
 
 bool OwnRings::HasUnreadFrom(uint32_t pid) const {

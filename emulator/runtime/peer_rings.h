@@ -50,6 +50,7 @@ class PeerRing {
   // Sends the allocated form, whose payload is missing. nullptr: the form waits for room, so takes
   // its payload at once.
   std::unique_ptr<UnfilledForm> CommitUnfilled(std::span<std::byte> payload);
+  void ShowPoller(uint32_t processor) { writer_->ShowPoller(processor); }
   // Returns true if CommitUnfilled works now.
   bool takes_unfilled() const { return is_allocated_in_ring_; }
   // Moves waiting datagrams to the ring, and wakes up the reader. With `own` the wake-up waits
@@ -129,6 +130,8 @@ class PeerRings {
   bool AwaitReaders() const;
   // Returns true while datagrams wait for room in the ring of a reader that is not deaf.
   bool HaveOverflow() const;
+  // Tells all peers where this host's program polls (RingHeader::poller).
+  void ShowPoller(uint32_t processor);
   void Clear() { rings_.clear(); }
 
  private:
@@ -186,6 +189,9 @@ class OwnRings {
   // call, which a handler makes, the ring of that handler is left out. Returns true if there were
   // datagrams. Then calls `direct`, if it is set, for forms whose payload is missing.
   bool Receive(const Handler& handler, const DirectHandler& direct = nullptr);
+  // Returns the processor of the one peer's program that polls, counted from 1. Returns 0 if there
+  // is none, or if peers' programs poll on several processors.
+  uint32_t PeersPoller() const;
   // Returns how many bytes Receive has delivered.
   uint64_t received_bytes() const { return received_bytes_; }
   // Returns true during a handler of Receive.

@@ -21,7 +21,8 @@ namespace rdmaemu::runtime {
 namespace {
 
 // Only this test uses these addresses.
-const NetAddress kOneHost = NetAddress::Ipv4(0x7f4e0201), kOtherHost = NetAddress::Ipv4(0x7f4e0202);
+const NetAddress kOneHost = NetAddress::Ipv4(0x7f4e0201), kOtherHost = NetAddress::Ipv4(0x7f4e0202),
+                 kThirdHost = NetAddress::Ipv4(0x7f4e0203);
 constexpr size_t kMany = 20000;  // datagrams: far more than a ring holds
 
 class PeerRingsTest : public testing::TestWithParam<size_t> {
@@ -352,6 +353,25 @@ TEST_F(PeerRingsTest, AHostAtAnUnfilledFormSaysSo) {
   form->Finish(true);
   EXPECT_FALSE(second.AwaitsPayload());
   EXPECT_TRUE(TakeByRing(second, taken));
+}
+
+TEST_F(PeerRingsTest, HostsShowEachOtherWhereTheirProgramsPoll) {
+  UdpNetwork first = Open(kOneHost), second = Open(kOtherHost), third = Open(kThirdHost);
+  Taken taken;
+  EXPECT_EQ(third.PeersPoller(), 0u);
+  for (const auto& [network, host] : {std::pair{&first, kOneHost}, {&second, kOtherHost}}) {
+    ASSERT_TRUE(Send(*network, host, kThirdHost, 0));
+    network->Flush();
+    EXPECT_TRUE(TakeByRing(third, taken));
+  }
+  first.ShowPoller(2);
+  EXPECT_EQ(third.PeersPoller(), 2u);
+  second.ShowPoller(2);
+  EXPECT_EQ(third.PeersPoller(), 2u);
+  second.ShowPoller(1);
+  EXPECT_EQ(third.PeersPoller(), 0u) << "on several processors";
+  first.ShowPoller(0);
+  EXPECT_EQ(third.PeersPoller(), 1u);
 }
 
 TEST_F(PeerRingsTest, AHostWithoutAFreeSlotUsesTheSocket) {

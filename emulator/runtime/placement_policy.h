@@ -31,6 +31,9 @@ class PlacementPolicy {
   static constexpr uint32_t kCopies = 20;
   // A host that exchanges fewer bytes with other hosts in an interval works for its programs only.
   static constexpr uint64_t kWorksForPeers = 1024;
+  // A host that exchanges fewer bytes in an interval forwards single messages: its program waits
+  // for each answer.
+  static constexpr uint64_t kConversation = uint64_t{1} << 20;
   // A host that exchanges this many bytes in an interval makes copies, and should be wherever time
   // is left.
   static constexpr uint64_t kStream = uint64_t{4} << 20;
@@ -38,27 +41,41 @@ class PlacementPolicy {
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
 
   // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
-  // should decide. `own` is the host's processor, and `peer_bytes` is what the host has exchanged
-  // with other hosts in all. Call this when a sample is due.
-  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t peer_bytes) {
+  // should decide. `own` is the host's processor, `peer_bytes` is what the host has exchanged with
+  // other hosts in all, and `peers_poller` is what the peer's policy returns as poller(), or 0.
+  // Call this when a sample is due.
+  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t peer_bytes,
+                  uint32_t peers_poller) {
     const bool has_slept = now - sampled_at_ >= 2 * kInterval;
     sampled_at_ = now;
     const uint64_t bytes = peer_bytes - std::exchange(peer_bytes_, peer_bytes);
     const Active active = TakeActive(groups, own);
+    const bool works_for_peers = bytes >= kWorksForPeers;
+    poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
     if (has_slept || bytes >= kStream) return 0;
     // A program on another processor gets a reply without a switch. The group that calls least
     // loses least on the host's processor.
     if (active.least_calls > 0) {
       const bool are_busy = active.event_waits < active.calls / kCallsOfBusy;
-      return are_busy && bytes < kWorksForPeers ? 0 : active.least_caller;
+      return are_busy && !works_for_peers ? 0 : active.least_caller;
     }
+    // The other processor is for the peer's host and program. A host that waits for a copy sleeps,
+    // and only a program on its own processor wakes it up without an interrupt.
+    if (active.copiers == 1 && active.pollers == 0 && works_for_peers) return active.copier;
     // A host makes the copies itself that a program does not take in time. So it leaves the
     // processor of a program that copies to a program that only polls.
     if (active.copies_here) return active.pollers > 0 ? active.poller : 0;
-    // Of several programs that poll, one must share its processor with the host in any place. With
-    // one program, the other processor is for the peer's host and program.
-    return active.pollers == 1 && bytes >= kWorksForPeers ? active.poller : 0;
+    // Of several programs that poll, one must share its processor with the host in any place.
+    if (poller_ == 0) return 0;
+    // A message goes from a program to its host, the peer's host and the peer's program. If each
+    // host is beside the peer's program, each of these steps changes the processor, and each finds
+    // the next process awake. For many messages it is better to change the processor only once.
+    return peers_poller != 0 && bytes < kConversation ? peers_poller : poller_;
   }
+
+  // The processor of the one program that polls, for the host's peers, as of the last sample. 0:
+  // none, or several programs.
+  uint32_t poller() const { return poller_; }
 
  private:
   struct Active {
@@ -67,6 +84,8 @@ class PlacementPolicy {
     uint64_t calls = 0, event_waits = 0;
     uint32_t pollers = 0;      // groups that poll and hardly copy
     uint32_t poller = 0;       // the processor of one of them
+    uint32_t copiers = 0;      // groups that copy
+    uint32_t copier = 0;       // the processor of one of them
     bool copies_here = false;  // a group copies on the host's processor
   };
 
@@ -86,6 +105,8 @@ class PlacementPolicy {
       }
       if (now.copies - before->second.copies >= kCopies) {
         active.copies_here |= now.processor == own;
+        active.copiers++;
+        active.copier = now.processor;
       } else if (now.vain_polls - before->second.vain_polls >= kActive) {
         active.pollers++;
         active.poller = now.processor;
@@ -97,6 +118,7 @@ class PlacementPolicy {
 
   Time sampled_at_{};
   uint64_t peer_bytes_ = 0;
+  uint32_t poller_ = 0;
   std::unordered_map<GroupId, GroupWaits> seen_;  // at the last sample
 };
 

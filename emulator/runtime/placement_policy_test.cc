@@ -16,7 +16,7 @@ class PlacementPolicyTest : public ::testing::Test {
   uint32_t Decide(uint64_t new_bytes = 0, Duration elapsed = PlacementPolicy::kInterval) {
     now_ += elapsed;
     bytes_ += new_bytes;
-    return policy_.Sample(now_, groups_, own_, bytes_);
+    return policy_.Sample(now_, groups_, own_, bytes_, peers_poller_);
   }
   void Add(uint32_t group, uint32_t processor) {
     groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
@@ -37,7 +37,7 @@ class PlacementPolicyTest : public ::testing::Test {
   void Copy(size_t index, uint32_t count) { groups_[index].copies += count; }
 
   PlacementPolicy policy_;
-  uint32_t own_ = 1;
+  uint32_t own_ = 1, peers_poller_ = 0;
   std::vector<GroupWaits> groups_;
   uint64_t bytes_ = 0;
   Time now_{std::chrono::seconds(1)};
@@ -102,6 +102,55 @@ TEST_F(PlacementPolicyTest, AHostWithPeersGoesToItsProgramThatPolls) {
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers - 1), 0u) << "no peer";
   Poll(0, kFew);
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u) << "hardly polls";
+}
+
+// Both hosts then are beside the other's program.
+TEST_F(PlacementPolicyTest, InAConversationAHostGoesToItsPeersProgramThatPolls) {
+  Add(1, 2);
+  Decide();
+  peers_poller_ = 1;
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kConversation - 1), 1u);
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kConversation), 2u) << "many messages";
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers - 1), 0u) << "no peer";
+  Poll(0, kFew);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u) << "the own program hardly polls";
+  peers_poller_ = 2;
+  Poll(0, kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 2u) << "the kernel moves a program away";
+}
+
+TEST_F(PlacementPolicyTest, TheHostShowsItsPeersWhereItsOneProgramPolls) {
+  AddTwo();
+  Poll(1, kMany);
+  Decide(PlacementPolicy::kWorksForPeers);
+  EXPECT_EQ(policy_.poller(), 2u);
+  Poll(1, kMany);
+  Decide(PlacementPolicy::kWorksForPeers - 1);
+  EXPECT_EQ(policy_.poller(), 0u) << "no peer";
+  Poll(0, kMany);
+  Poll(1, kMany);
+  Decide(PlacementPolicy::kWorksForPeers);
+  EXPECT_EQ(policy_.poller(), 0u) << "several programs";
+}
+
+TEST_F(PlacementPolicyTest, AHostWithPeersGoesToItsProgramThatCopies) {
+  Add(1, 2);
+  Decide();
+  peers_poller_ = 1;
+  Copy(0, PlacementPolicy::kCopies);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 2u);
+  Copy(0, PlacementPolicy::kCopies);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers - 1), 0u) << "no peer";
+  Copy(0, PlacementPolicy::kCopies);
+  EXPECT_EQ(Decide(PlacementPolicy::kStream), 0u) << "a stream";
+  Add(2, 1);
+  Decide();
+  Copy(0, PlacementPolicy::kCopies);
+  Copy(1, PlacementPolicy::kCopies);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u) << "several programs copy";
 }
 
 TEST_F(PlacementPolicyTest, TheKernelDecidesForSeveralProgramsThatPoll) {

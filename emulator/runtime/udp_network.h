@@ -45,6 +45,13 @@ class UdpNetwork final : public Network {
     return sent_by_rings_ + (own_rings_ == nullptr ? 0 : own_rings_->received_bytes());
   }
 
+  // Exchanges with the hosts on the other ends of the rings where programs poll
+  // (PeerRings::ShowPoller, OwnRings::PeersPoller).
+  void ShowPoller(uint32_t processor) {
+    if (peer_rings_ != nullptr) peer_rings_->ShowPoller(processor);
+  }
+  uint32_t PeersPoller() const { return own_rings_ == nullptr ? 0 : own_rings_->PeersPoller(); }
+
   // Adds a port. Datagrams that one Host::Work sends must leave the process before the loop sleeps,
   // so the loop calls Flush.
   void Add(UdpPort port);
