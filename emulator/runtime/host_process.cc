@@ -272,10 +272,10 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
 
 void HostProcess::KeepPlace(Time real) {
   const SocketBytes sockets = network_.socket_bytes();
-  const uint64_t peer_bytes = sockets.sent + sockets.received + network_.ring_bytes();
   uint32_t processor =
       placement_.Sample(real, host_->WaitsOfGroups(), static_cast<uint32_t>(processor_ + 1),
-                        peer_bytes, network_.PeersPoller());
+                        sockets.sent + network_.sent_by_rings(),
+                        sockets.received + network_.received_by_rings(), network_.PeersPoller());
   network_.ShowPoller(placement_.poller());
   if (own_processor_.allowed() != PlacementPolicy::kProcessors ||
       (processor != 0 && runnable_.Count() > PlacementPolicy::kMostRunnable)) {

@@ -31,9 +31,11 @@ class PlacementPolicy {
   static constexpr uint32_t kCopies = 20;
   // A host that exchanges fewer bytes with other hosts in an interval works for its programs only.
   static constexpr uint64_t kWorksForPeers = 1024;
-  // A host that exchanges fewer bytes in an interval forwards single messages: its program waits
-  // for each answer.
+  // A host forwards single messages, and its program waits for each answer, if the host exchanges
+  // fewer bytes in an interval, and neither direction has more than kConversationRatio times the
+  // bytes of the other one.
   static constexpr uint64_t kConversation = uint64_t{1} << 20;
+  static constexpr uint64_t kConversationRatio = 2;
   // A host that exchanges this many bytes in an interval makes copies, and should be wherever time
   // is left.
   static constexpr uint64_t kStream = uint64_t{4} << 20;
@@ -41,14 +43,16 @@ class PlacementPolicy {
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
 
   // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
-  // should decide. `own` is the host's processor, `peer_bytes` is what the host has exchanged with
-  // other hosts in all, and `peers_poller` is what the peer's policy returns as poller(), or 0.
-  // Call this when a sample is due.
-  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t peer_bytes,
-                  uint32_t peers_poller) {
+  // should decide. `own` is the host's processor, `sent` and `received` are the bytes that the host
+  // has exchanged with other hosts in all, and `peers_poller` is what the peer's policy returns as
+  // poller(), or 0. Call this when a sample is due.
+  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t sent,
+                  uint64_t received, uint32_t peers_poller) {
     const bool has_slept = now - sampled_at_ >= 2 * kInterval;
     sampled_at_ = now;
-    const uint64_t bytes = peer_bytes - std::exchange(peer_bytes_, peer_bytes);
+    const uint64_t newly_sent = sent - std::exchange(sent_, sent);
+    const uint64_t newly_received = received - std::exchange(received_, received);
+    const uint64_t bytes = newly_sent + newly_received;
     const Active active = TakeActive(groups, own);
     const bool works_for_peers = bytes >= kWorksForPeers;
     poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
@@ -70,7 +74,10 @@ class PlacementPolicy {
     // A message goes from a program to its host, the peer's host and the peer's program. If each
     // host is beside the peer's program, each of these steps changes the processor, and each finds
     // the next process awake. For many messages it is better to change the processor only once.
-    return peers_poller != 0 && bytes < kConversation ? peers_poller : poller_;
+    const bool is_conversation = bytes < kConversation &&
+                                 newly_sent <= kConversationRatio * newly_received &&
+                                 newly_received <= kConversationRatio * newly_sent;
+    return is_conversation && peers_poller != 0 ? peers_poller : poller_;
   }
 
   // The processor of the one program that polls, for the host's peers, as of the last sample. 0:
@@ -117,7 +124,7 @@ class PlacementPolicy {
   }
 
   Time sampled_at_{};
-  uint64_t peer_bytes_ = 0;
+  uint64_t sent_ = 0, received_ = 0;
   uint32_t poller_ = 0;
   std::unordered_map<GroupId, GroupWaits> seen_;  // at the last sample
 };

@@ -15,8 +15,9 @@ class PlacementPolicyTest : public ::testing::Test {
   // Lets groups wait, and returns what the policy decides after one interval.
   uint32_t Decide(uint64_t new_bytes = 0, Duration elapsed = PlacementPolicy::kInterval) {
     now_ += elapsed;
-    bytes_ += new_bytes;
-    return policy_.Sample(now_, groups_, own_, bytes_, peers_poller_);
+    received_ += new_bytes / 2;
+    sent_ += new_bytes - new_bytes / 2;
+    return policy_.Sample(now_, groups_, own_, sent_, received_, peers_poller_);
   }
   void Add(uint32_t group, uint32_t processor) {
     groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
@@ -39,7 +40,7 @@ class PlacementPolicyTest : public ::testing::Test {
   PlacementPolicy policy_;
   uint32_t own_ = 1, peers_poller_ = 0;
   std::vector<GroupWaits> groups_;
-  uint64_t bytes_ = 0;
+  uint64_t sent_ = 0, received_ = 0;
   Time now_{std::chrono::seconds(1)};
 };
 
@@ -113,6 +114,15 @@ TEST_F(PlacementPolicyTest, InAConversationAHostGoesToItsPeersProgramThatPolls) 
   EXPECT_EQ(Decide(PlacementPolicy::kConversation - 1), 1u);
   Poll(0, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kConversation), 2u) << "many messages";
+  const uint64_t most = 1000 * PlacementPolicy::kConversationRatio;
+  for (const bool sends : {false, true}) {
+    for (const uint64_t more : {most, most + 1}) {
+      sent_ += sends ? more : 1000;
+      received_ += sends ? 1000 : more;
+      Poll(0, kMany);
+      EXPECT_EQ(Decide(), more == most ? 1u : 2u) << "one direction only: " << sends;
+    }
+  }
   Poll(0, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers - 1), 0u) << "no peer";
   Poll(0, kFew);

@@ -41,8 +41,9 @@ class UdpNetwork final : public Network {
   // Returns how many bytes the open ports have sent and received by their sockets.
   SocketBytes socket_bytes() const;
   // Returns how many bytes the host has sent and received by rings.
-  uint64_t ring_bytes() const {
-    return sent_by_rings_ + (own_rings_ == nullptr ? 0 : own_rings_->received_bytes());
+  uint64_t sent_by_rings() const { return sent_by_rings_; }
+  uint64_t received_by_rings() const {
+    return own_rings_ == nullptr ? 0 : own_rings_->received_bytes();
   }
 
   // Exchanges with the hosts on the other ends of the rings where programs poll
