@@ -177,6 +177,7 @@ OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
   clock_ = std::move(*domain);
   counted_network_.emplace(network_, *domain_);
   if (kind != TimeDomain::Kind::kVirtual) memory_.CopyAlone();
+  policy_.StayAwake();
   return {};
 }
 

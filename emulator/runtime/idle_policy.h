@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "emulator/base/time.h"
+#include "emulator/runtime/early_sleep.h"
 
 namespace rdmaemu::runtime {
 
@@ -26,9 +28,26 @@ class IdlePolicy {
 
   enum class Step { kScan, kYield, kSleep };
 
-  // Returns what to do after a scan. `only_answered`: the scan found calls and no other work. The
-  // callers are next then, and a caller may wait for this processor.
+  // The host never sleeps early. Call this where time may jump while the host sleeps.
+  void StayAwake() { stays_awake_ = true; }
+
+  // Returns what to do after a scan that began at `now`. `only_answered`: the scan found calls and
+  // no other work. The callers are next then, and a caller may wait for this processor.
   Step Next(bool found_work, Time now, bool only_answered = false) {
+    if (scan_began_ && !stays_awake_) early_sleep_.Waited(now - *scan_began_, has_yielded_, now);
+    scan_began_ = now;
+    const Step next = Decide(found_work, now, only_answered);
+    // The time of work is not that of a yield.
+    has_yielded_ = next == Step::kYield && !found_work;
+    return next;
+  }
+  void Woke() {
+    empty_scans_ = 0;
+    scan_began_.reset();
+  }
+
+ private:
+  Step Decide(bool found_work, Time now, bool only_answered) {
     if (found_work) {
       empty_scans_ = 0;
       return only_answered ? Step::kYield : Step::kScan;
@@ -39,13 +58,16 @@ class IdlePolicy {
         empty_scans_ >= kScansBeforeSleep) {
       return Step::kSleep;
     }
-    return empty_scans_ > kScansBeforeYield ? Step::kYield : Step::kScan;
+    if (empty_scans_ <= kScansBeforeYield) return Step::kScan;
+    return early_sleep_.IsOn(now) ? Step::kSleep : Step::kYield;
   }
-  void Woke() { empty_scans_ = 0; }
 
- private:
   uint32_t empty_scans_ = 0;
   Time idle_since_{};
+  bool stays_awake_ = false;
+  bool has_yielded_ = false;        // since the last scan
+  std::optional<Time> scan_began_;  // the last one, unless the host has slept since
+  EarlySleep early_sleep_;
 };
 
 }  // namespace rdmaemu::runtime

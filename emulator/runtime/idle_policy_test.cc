@@ -20,9 +20,9 @@ TEST(IdlePolicy, ScansThenYieldsThenSleeps) {
 
 TEST(IdlePolicy, ALongYieldIsFollowedByScansBeforeItSleeps) {
   IdlePolicy policy;
-  while (policy.Next(false, At(0)) == Step::kScan) {
+  while (policy.Next(false, At(1'000'000)) == Step::kScan) {
   }
-  EXPECT_EQ(policy.Next(false, At(10'000)), Step::kYield);
+  EXPECT_EQ(policy.Next(false, At(1'010'000)), Step::kYield);
 }
 
 TEST(IdlePolicy, FewScansInTheTimeOfManyMeanThatWakingUpIsSlowToo) {
@@ -30,6 +30,45 @@ TEST(IdlePolicy, FewScansInTheTimeOfManyMeanThatWakingUpIsSlowToo) {
   for (uint32_t i = 0; i < IdlePolicy::kScansBeforeYield; i++) policy.Next(false, At(0));
   for (int64_t at = 0; at < 500; at += 10) EXPECT_EQ(policy.Next(false, At(at)), Step::kYield);
   EXPECT_EQ(policy.Next(false, At(500)), Step::kSleep);
+}
+
+// Lets the host yield without work, once for each time that a yield takes, in microseconds.
+Step Yield(IdlePolicy& policy, int64_t& at, std::initializer_list<int64_t> times) {
+  Step step = Step::kScan;
+  for (uint32_t i = 0; i <= IdlePolicy::kScansBeforeYield; i++) step = policy.Next(false, At(at));
+  EXPECT_EQ(step, Step::kYield);
+  for (const int64_t time : times) {
+    at += time;
+    policy.Next(true, At(at));
+    for (uint32_t i = 0; i <= IdlePolicy::kScansBeforeYield; i++) step = policy.Next(false, At(at));
+  }
+  return step;
+}
+
+TEST(IdlePolicy, BesideAProcessThatNeverWaitsItSleepsAtOnce) {
+  IdlePolicy policy;
+  int64_t at = 1'000'000;
+  EXPECT_EQ(Yield(policy, at, {4000, 4000}), Step::kYield);
+  EXPECT_EQ(Yield(policy, at, {4000}), Step::kSleep);
+}
+
+TEST(IdlePolicy, TheTimeOfWorkAndOfSleepIsNoYield) {
+  IdlePolicy policy;
+  int64_t at = 1'000'000;
+  for (; at < 1'100'000; at += 900) EXPECT_EQ(policy.Next(true, At(at), true), Step::kYield);
+  for (; at < 1'300'000; at += 4000) {
+    policy.Woke();
+    EXPECT_EQ(policy.Next(false, At(at)), Step::kScan);
+  }
+  policy.Woke();
+  EXPECT_EQ(Yield(policy, at, {}), Step::kYield);
+}
+
+TEST(IdlePolicy, AHostWhoseTimeMayJumpStaysAwake) {
+  IdlePolicy policy;
+  policy.StayAwake();
+  int64_t at = 1'000'000;
+  for (int i = 0; i < 100; i++) EXPECT_EQ(Yield(policy, at, {2000, 2000}), Step::kYield);
 }
 
 TEST(IdlePolicy, WorkStartsItAnew) {
