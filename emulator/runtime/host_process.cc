@@ -177,7 +177,7 @@ OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
   clock_ = std::move(*domain);
   counted_network_.emplace(network_, *domain_);
   if (kind != TimeDomain::Kind::kVirtual) memory_.CopyAlone();
-  policy_.StayAwake();
+  policy_.StayAwake(true);
   return {};
 }
 
@@ -232,14 +232,17 @@ void HostProcess::Run() {
       Sleep();
       continue;
     }
-    switch (policy_.Next(found, real, only_answered_)) {
+    const IdlePolicy::Step step = policy_.Next(found, real, only_answered_);
+    const bool awaits_copies = host_->AwaitsCopies();
+    if (awaits_copies) policy_.AwaitsCopies();
+    switch (step) {
       case IdlePolicy::Step::kScan:
         break;
       case IdlePolicy::Step::kYield:
         sched_yield();
         break;
       case IdlePolicy::Step::kSleep:
-        if (host_->AwaitsCopies()) {
+        if (awaits_copies) {
           sched_yield();
           break;
         }
@@ -278,6 +281,7 @@ void HostProcess::KeepPlace(Time real) {
                         sockets.sent + network_.sent_by_rings(),
                         sockets.received + network_.received_by_rings(), network_.PeersPoller());
   network_.ShowPoller(placement_.poller());
+  policy_.StayAwake(domain_ != nullptr || placement_.is_stream());
   if (own_processor_.allowed() != PlacementPolicy::kProcessors ||
       (processor != 0 && runnable_.Count() > PlacementPolicy::kMostRunnable)) {
     processor = 0;

@@ -28,8 +28,9 @@ class IdlePolicy {
 
   enum class Step { kScan, kYield, kSleep };
 
-  // The host never sleeps early. Call this where time may jump while the host sleeps.
-  void StayAwake() { stays_awake_ = true; }
+  // The host must not sleep early: time may jump while it sleeps, or it handles a stream, whose
+  // copies keep processors for a long time.
+  void StayAwake(bool stays_awake) { stays_awake_ = stays_awake; }
 
   // Returns what to do after a scan that began at `now`. `only_answered`: the scan found calls and
   // no other work. The callers are next then, and a caller may wait for this processor.
@@ -45,6 +46,9 @@ class IdlePolicy {
     empty_scans_ = 0;
     scan_began_.reset();
   }
+  // The host waits for copies that programs make. They keep a processor for a long time, and then
+  // wait. Call this before the next scan.
+  void AwaitsCopies() { scan_began_.reset(); }
 
  private:
   Step Decide(bool found_work, Time now, bool only_answered) {
@@ -59,7 +63,7 @@ class IdlePolicy {
       return Step::kSleep;
     }
     if (empty_scans_ <= kScansBeforeYield) return Step::kScan;
-    return early_sleep_.IsOn(now) ? Step::kSleep : Step::kYield;
+    return !stays_awake_ && early_sleep_.IsOn(now) ? Step::kSleep : Step::kYield;
   }
 
   uint32_t empty_scans_ = 0;

@@ -64,11 +64,25 @@ TEST(IdlePolicy, TheTimeOfWorkAndOfSleepIsNoYield) {
   EXPECT_EQ(Yield(policy, at, {}), Step::kYield);
 }
 
-TEST(IdlePolicy, AHostWhoseTimeMayJumpStaysAwake) {
+TEST(IdlePolicy, AWaitForCopiesIsNoYield) {
   IdlePolicy policy;
-  policy.StayAwake();
+  for (int64_t at = 1'000'000; at < 1'100'000; at += 4000) {
+    for (uint32_t i = 0; i <= IdlePolicy::kScansBeforeYield; i++) {
+      EXPECT_NE(policy.Next(i == 0, At(at)), Step::kSleep);
+      policy.AwaitsCopies();
+    }
+  }
+}
+
+TEST(IdlePolicy, AHostStaysAwakeWhereItMust) {
+  IdlePolicy policy;
+  policy.StayAwake(true);
   int64_t at = 1'000'000;
-  for (int i = 0; i < 100; i++) EXPECT_EQ(Yield(policy, at, {2000, 2000}), Step::kYield);
+  for (int i = 0; i < 100; i++) EXPECT_EQ(Yield(policy, at, {4000, 4000}), Step::kYield);
+  policy.StayAwake(false);
+  EXPECT_EQ(Yield(policy, at, {4000, 4000, 4000}), Step::kSleep);
+  policy.StayAwake(true);
+  EXPECT_EQ(Yield(policy, at, {}), Step::kYield) << "at once";
 }
 
 TEST(IdlePolicy, WorkStartsItAnew) {

@@ -53,6 +53,7 @@ class PlacementPolicy {
     const uint64_t newly_sent = sent - std::exchange(sent_, sent);
     const uint64_t newly_received = received - std::exchange(received_, received);
     const uint64_t bytes = newly_sent + newly_received;
+    is_stream_ = bytes >= kConversation;
     const Active active = TakeActive(groups, own);
     const bool works_for_peers = bytes >= kWorksForPeers;
     poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
@@ -80,6 +81,8 @@ class PlacementPolicy {
     return is_conversation && peers_poller != 0 ? peers_poller : poller_;
   }
 
+  // Returns true if the last sample had more bytes than a conversation.
+  bool is_stream() const { return is_stream_; }
   // The processor of the one program that polls, for the host's peers, as of the last sample. 0:
   // none, or several programs.
   uint32_t poller() const { return poller_; }
@@ -126,6 +129,7 @@ class PlacementPolicy {
   Time sampled_at_{};
   uint64_t sent_ = 0, received_ = 0;
   uint32_t poller_ = 0;
+  bool is_stream_ = false;
   std::unordered_map<GroupId, GroupWaits> seen_;  // at the last sample
 };
 
