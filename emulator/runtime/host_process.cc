@@ -234,7 +234,7 @@ void HostProcess::Run() {
     }
     const IdlePolicy::Step step = policy_.Next(found, real, only_answered_);
     const bool awaits_copies = host_->AwaitsCopies();
-    if (awaits_copies) policy_.AwaitsCopies();
+    if (awaits_copies) policy_.DiscountWait();
     switch (step) {
       case IdlePolicy::Step::kScan:
         break;

@@ -46,9 +46,9 @@ class IdlePolicy {
     empty_scans_ = 0;
     scan_began_.reset();
   }
-  // The host waits for copies that programs make. They keep a processor for a long time, and then
-  // wait. Call this before the next scan.
-  void AwaitsCopies() { scan_began_.reset(); }
+  // The time until the next scan counts for nothing. Call this while the host waits for copies that
+  // programs make: a program keeps a processor during a copy, and then waits.
+  void DiscountWait() { scan_began_.reset(); }
 
  private:
   Step Decide(bool found_work, Time now, bool only_answered) {

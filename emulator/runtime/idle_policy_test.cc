@@ -69,7 +69,7 @@ TEST(IdlePolicy, AWaitForCopiesIsNoYield) {
   for (int64_t at = 1'000'000; at < 1'100'000; at += 4000) {
     for (uint32_t i = 0; i <= IdlePolicy::kScansBeforeYield; i++) {
       EXPECT_NE(policy.Next(i == 0, At(at)), Step::kSleep);
-      policy.AwaitsCopies();
+      policy.DiscountWait();
     }
   }
 }

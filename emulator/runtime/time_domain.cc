@@ -217,6 +217,7 @@ bool TimeDomain::Read(DomainPage& page) const {
 
 template <typename Edit, typename Stored>
 bool TimeDomain::Change(Edit edit, Stored stored) {
+  if (slot_ == kMaxHosts) return false;
   return SharedPage<DomainPage>::Update(
       file_.get(),
       [&](DomainPage& page, bool is_there) { return is_there && IsValid(page) && edit(page); },
@@ -340,7 +341,6 @@ void TimeDomain::BeginLook() {
 
 void TimeDomain::KeepAlarm(const Alarm& alarm) {
   OpenAgainIfClosed();
-  if (slot_ == kMaxHosts) return;
   Change([&](DomainPage& page) {
     Put(alarm, page.slots[slot_]);
     return true;

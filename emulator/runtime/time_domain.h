@@ -146,7 +146,8 @@ class TimeDomain final : public Clock {
   // Returns whether a member lives, and records whether a signal has stopped it.
   bool LooksAlive(DomainPage& page, size_t slot) const;
   bool Read(DomainPage& page) const;
-  // Changes the page as SharedPage::Update. Does nothing and returns false if the page is damaged.
+  // Changes the page as SharedPage::Update. Does nothing and returns false if the page is damaged,
+  // or if this process has no slot.
   template <typename Edit, typename Stored = decltype([] {})>
   bool Change(Edit edit, Stored stored = {});
   void ReapDead(DomainPage& page) const;
