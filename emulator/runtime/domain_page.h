@@ -13,7 +13,7 @@ namespace rdmaemu::runtime {
 
 inline constexpr int64_t kNever = INT64_MAX;
 inline constexpr off_t kSlotLocks = PageTurn::kFirstFreeLock;  // one byte per slot
-inline constexpr off_t kAddressesAt = 65536;
+inline constexpr off_t kAddressesAt = PageTurn::kFirstFreeByte;
 
 inline Time FromNs(int64_t ns) { return Time(Duration(ns)); }
 inline int64_t ToNs(Time time) { return time.time_since_epoch().count(); }
@@ -58,8 +58,7 @@ struct DomainPage {
   int64_t clock_bases_ns[TimeDomain::kClocks.size()];
   DomainSlot slots[TimeDomain::kMaxHosts];
 };
-static_assert(kAddressesAt + TimeDomain::kMaxHosts * sizeof(AddressList) < PageTurn::kAreasAt);
-static_assert(kAddressesAt >= PageTurn::kFirstFreeByte);
+static_assert(kAddressesAt + TimeDomain::kMaxHosts * sizeof(AddressList) < PageTurn::kLocksAt);
 static_assert(PageTurn::kAreas > TimeDomain::kMaxHosts);
 
 // Returns a page without members, for a domain that begins.

@@ -32,12 +32,14 @@ class PageTurn {
   // A change takes some ten microseconds, or longer if its process waits for a processor. To take
   // over from such a process is harmless.
   static constexpr std::chrono::milliseconds kTakeOverAfter{10};
-  // Bytes of the file below kFirstFreeByte, and from kAreasAt on, belong to this class. Locks from
-  // kLocksAt on do, too.
-  static constexpr off_t kFirstFreeByte = kAreas * sizeof(uint64_t);
-  static constexpr off_t kAreasAt = off_t{1} << 18;
+  // This class uses the bytes of the file below kFirstFreeByte, and the locks from kLocksAt to
+  // kFirstFreeLock. The first areas are near the file's beginning, because a program may have a
+  // small RLIMIT_FSIZE.
+  static constexpr off_t kAreasAt = 4096;
+  static constexpr off_t kFirstFreeByte = kAreasAt + off_t{kAreas} * off_t{kMaxAreaBytes};
   static constexpr off_t kLocksAt = off_t{1} << 30;
   static constexpr off_t kFirstFreeLock = kLocksAt + kAreas;
+  static_assert(kAreas * sizeof(uint64_t) <= kAreasAt);
 
   // `fd` remains the caller's.
   explicit PageTurn(int fd) : fd_(fd) {}

@@ -132,7 +132,7 @@ void TimeDomain::OpenAgainIfClosed() {
 }
 
 OrMessage<bool> TimeDomain::TakeSlot() {
-  bool has_name = true;
+  bool has_name = true, is_full = false;
   const bool is_stored =
       SharedPage<DomainPage>::Update(file_.get(), [&](DomainPage& page, bool is_there) {
         has_name = FileHasItsName();
@@ -143,7 +143,8 @@ OrMessage<bool> TimeDomain::TakeSlot() {
           page = {};
         }
         if (std::ranges::all_of(page.slots, &DomainSlot::IsFree)) page = BeginDomain();
-        if (!FindSlot(page)) return false;
+        is_full = !FindSlot(page);
+        if (is_full) return false;
         page.slots[slot_] = {};
         TakeSlotIn(page);
         Put(kept_alarm_, page.slots[slot_]);
@@ -159,7 +160,7 @@ OrMessage<bool> TimeDomain::TakeSlot() {
     slot_ = kMaxHosts;
     return false;
   }
-  if (slot_ == kMaxHosts) {
+  if (is_full) {
     return tl::unexpected("no more than " + std::to_string(kMaxHosts) +
                           " hosts can share one time; stop some of them, or give this one another"
                           " RDMAEMU_DIR");
@@ -253,19 +254,21 @@ void TimeDomain::ReapDead(DomainPage& page) const {
 }
 
 void TimeDomain::WriteAddresses(DomainPage& page) const {
-  AddressList list{};
+  page.generation++;
+  page.slots[slot_].addresses = 0;
   const size_t count = std::min(own_addresses_.size(), kMaxAddressesPerHost);
+  if (count == 0) return;  // a program, whose RLIMIT_FSIZE may be too small
+  AddressList list{};
   std::copy_n(own_addresses_.begin(), count, list.addresses.begin());
   const off_t at = kAddressesAt + static_cast<off_t>(slot_ * sizeof list);
   const bool written = pwrite(file_.get(), &list, sizeof list, at) == sizeof list;
-  page.slots[slot_].addresses = written ? static_cast<uint32_t>(count) : 0;
-  page.generation++;
+  if (written) page.slots[slot_].addresses = static_cast<uint32_t>(count);
 }
 
 void TimeDomain::ReadAddresses(const DomainPage& page) {
   known_.clear();
   for (size_t i = 0; i < kMaxHosts; i++) {
-    if (page.slots[i].IsFree()) continue;
+    if (page.slots[i].IsFree() || page.slots[i].addresses == 0) continue;
     AddressList list;
     const off_t at = kAddressesAt + static_cast<off_t>(i * sizeof list);
     if (pread(file_.get(), &list, sizeof list, at) != sizeof list) continue;
