@@ -3,11 +3,15 @@
 #include <dlfcn.h>
 #include <time.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 
 namespace rdmaemu::runtime {
 namespace {
+
+using ClockFunction = int (*)(clockid_t, timespec*);
+constinit std::atomic<ClockFunction> g_clock_of_libc{nullptr};
 
 constexpr int64_t kMillion = 1'000'000;
 constexpr std::string_view kScaled = "scaled:";
@@ -37,11 +41,17 @@ int64_t Scaled(int64_t number, int64_t times, int64_t divisor) {
 }  // namespace
 
 Duration MachineTime(clockid_t clock) {
-  // The C library's function, because librdmaemu.so.1 gives the program another clock_gettime.
-  static auto* const clock_of_libc =
-      reinterpret_cast<decltype(&clock_gettime)>(dlsym(RTLD_NEXT, "clock_gettime"));
+  // The C library's function, because librdmaemu.so.1 gives the program another clock_gettime. No
+  // static variable of the function: a program may fork while another thread initializes it, and
+  // the child would wait for that thread for ever.
+  ClockFunction of_libc = g_clock_of_libc.load(std::memory_order_relaxed);
+  if (of_libc == nullptr) {
+    of_libc = reinterpret_cast<ClockFunction>(dlsym(RTLD_NEXT, "clock_gettime"));
+    if (of_libc == nullptr) of_libc = &clock_gettime;
+    g_clock_of_libc.store(of_libc, std::memory_order_relaxed);
+  }
   timespec now;
-  (clock_of_libc == nullptr ? &clock_gettime : clock_of_libc)(clock, &now);
+  of_libc(clock, &now);
   return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,9 +75,20 @@ void AwaitHolder(int looks) {
   }
 }
 
+// Writes all bytes or returns false. A write beyond RLIMIT_FSIZE would raise SIGXFSZ in a program
+// that does not expect it.
+bool WriteAt(int fd, off_t place, const void* bytes, size_t count) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur < static_cast<rlim_t>(place) + count) {
+    errno = EFBIG;
+    return false;
+  }
+  return pwrite(fd, bytes, count, place) == static_cast<ssize_t>(count);
+}
+
 bool Activate(int fd, uint64_t turn) {
-  const off_t place = AreaOf(turn) * static_cast<off_t>(sizeof turn);
-  return pwrite(fd, &turn, sizeof turn, place) == static_cast<ssize_t>(sizeof turn);
+  return WriteAt(fd, AreaOf(turn) * static_cast<off_t>(sizeof turn), &turn, sizeof turn);
 }
 
 }  // namespace
@@ -150,7 +162,7 @@ bool PageTurn::Read(void* area, size_t bytes) const {
 }
 
 bool PageTurn::Write(const void* area, size_t bytes) const {
-  return pwrite(fd_, area, bytes, PlaceOf(turn_)) == static_cast<ssize_t>(bytes);
+  return WriteAt(fd_, PlaceOf(turn_), area, bytes);
 }
 
 }  // namespace rdmaemu::runtime

@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <string>
@@ -148,6 +150,23 @@ TEST_F(SharedPageTest, AnythingMayBeInTheFile) {
   EXPECT_FALSE(Page::Read(fd(0), numbers));
   EXPECT_TRUE(Add(1)) << "a new page";
   EXPECT_EQ(Read(), (std::array<uint64_t, kWriters>{0, 1, 0, 0}));
+}
+
+// SIGXFSZ would end this test.
+TEST_F(SharedPageTest, AFileSizeLimitIsAnErrorAndNoSignal) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlim_t needed = PageTurn::kAreasAt + sizeof(uint64_t) + sizeof(Numbers);
+  for (const rlim_t limit : {rlim_t{0}, needed - 1, needed}) {
+    const rlimit small{limit, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    errno = 0;
+    const bool added = Add(0);
+    const int error = errno;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(added, limit == needed) << limit;
+    EXPECT_EQ(error, limit == needed ? 0 : EFBIG);
+  }
 }
 
 TEST_F(SharedPageTest, AFileThatCannotBeReadIsNoTurn) {

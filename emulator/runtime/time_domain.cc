@@ -166,8 +166,10 @@ OrMessage<bool> TimeDomain::TakeSlot() {
                           " RDMAEMU_DIR");
   }
   if (!is_stored) {
-    return tl::unexpected("cannot write " + FilePath() + ": " + std::strerror(errno) +
-                          "; is the file system full?");
+    const int error = errno;
+    return tl::unexpected(
+        "cannot write " + FilePath() + ": " + std::strerror(error) +
+        (error == EFBIG ? "; allow larger files (ulimit -f)" : "; is the file system full?"));
   }
   return true;
 }
