@@ -4,7 +4,9 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "emulator/embedded/held_cancellation.h"
@@ -18,16 +20,22 @@ namespace {
 // still wait after this thread's destructors have run.
 thread_local Sleeper* t_sleeper = nullptr;
 
+constexpr int64_t kNoKey = -1;
+constinit std::atomic<int64_t> g_sleeper_key{kNoKey};
+
+// No static variable of the function: a child of fork(2) would wait for ever for a thread that was
+// initializing it. Of two threads that make a key, one deletes its own.
 pthread_key_t SleeperKey() {
-  static const pthread_key_t key = [] {
-    pthread_key_t made;
-    pthread_key_create(&made, [](void* sleeper) {
-      t_sleeper = nullptr;
-      delete static_cast<Sleeper*>(sleeper);
-    });
-    return made;
-  }();
-  return key;
+  int64_t known = g_sleeper_key.load(std::memory_order_acquire);
+  if (known != kNoKey) return static_cast<pthread_key_t>(known);
+  pthread_key_t made;
+  pthread_key_create(&made, [](void* sleeper) {
+    t_sleeper = nullptr;
+    delete static_cast<Sleeper*>(sleeper);
+  });
+  if (g_sleeper_key.compare_exchange_strong(known, int64_t{made})) return made;
+  pthread_key_delete(made);
+  return static_cast<pthread_key_t>(known);
 }
 
 }  // namespace
