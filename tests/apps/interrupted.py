@@ -174,12 +174,7 @@ def start_debians(name, emulator, address, rules):
 
 def debians_program_sees_nothing_of_interrupted_steps(name):
     emulated.need(PROGRAMS[name][0].split()[0])
-    for attempt in range(perftest.ATTEMPTS):
-        try:
-            return run_debians(name)
-        except Failure as failure:
-            if perftest.RACE not in str(failure) or attempt + 1 == perftest.ATTEMPTS:
-                raise
+    perftest.without_race(lambda: run_debians(name))
 
 
 def run_debians(name):
