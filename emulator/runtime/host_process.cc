@@ -177,7 +177,6 @@ OrMessage<void> HostProcess::OpenClock(const HostConfig& config) {
   clock_ = std::move(*domain);
   counted_network_.emplace(network_, *domain_);
   if (kind != TimeDomain::Kind::kVirtual) memory_.CopyAlone();
-  policy_.StayAwake(true);
   return {};
 }
 
@@ -281,7 +280,7 @@ void HostProcess::KeepPlace(Time real) {
                         sockets.sent + network_.sent_by_rings(),
                         sockets.received + network_.received_by_rings(), network_.PeersPoller());
   network_.ShowPoller(placement_.poller());
-  policy_.StayAwake(domain_ != nullptr || placement_.is_stream());
+  policy_.StayAwake(domain_ != nullptr || placement_.exceeds_conversation());
   if (own_processor_.allowed() != PlacementPolicy::kProcessors ||
       (processor != 0 && runnable_.Count() > PlacementPolicy::kMostRunnable)) {
     processor = 0;

@@ -53,7 +53,7 @@ class PlacementPolicy {
     const uint64_t newly_sent = sent - std::exchange(sent_, sent);
     const uint64_t newly_received = received - std::exchange(received_, received);
     const uint64_t bytes = newly_sent + newly_received;
-    is_stream_ = bytes >= kConversation;
+    exceeds_conversation_ = bytes >= kConversation;
     const Active active = TakeActive(groups, own);
     const bool works_for_peers = bytes >= kWorksForPeers;
     poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
@@ -82,7 +82,7 @@ class PlacementPolicy {
   }
 
   // Returns true if the last sample had more bytes than a conversation.
-  bool is_stream() const { return is_stream_; }
+  bool exceeds_conversation() const { return exceeds_conversation_; }
   // The processor of the one program that polls, for the host's peers, as of the last sample. 0:
   // none, or several programs.
   uint32_t poller() const { return poller_; }
@@ -129,7 +129,7 @@ class PlacementPolicy {
   Time sampled_at_{};
   uint64_t sent_ = 0, received_ = 0;
   uint32_t poller_ = 0;
-  bool is_stream_ = false;
+  bool exceeds_conversation_ = false;
   std::unordered_map<GroupId, GroupWaits> seen_;  // at the last sample
 };
 

@@ -112,10 +112,10 @@ TEST_F(PlacementPolicyTest, InAConversationAHostGoesToItsPeersProgramThatPolls) 
   peers_poller_ = 1;
   Poll(0, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kConversation - 1), 1u);
-  EXPECT_FALSE(policy_.is_stream());
+  EXPECT_FALSE(policy_.exceeds_conversation());
   Poll(0, kMany);
   EXPECT_EQ(Decide(PlacementPolicy::kConversation), 2u) << "many messages";
-  EXPECT_TRUE(policy_.is_stream());
+  EXPECT_TRUE(policy_.exceeds_conversation());
   const uint64_t most = 1000 * PlacementPolicy::kConversationRatio;
   for (const bool sends : {false, true}) {
     for (const uint64_t more : {most, most + 1}) {

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <optional>
 
+#include "emulator/runtime/byte_lock.h"
 #include "emulator/runtime/clock.h"
 
 namespace rdmaemu::runtime {
@@ -24,25 +25,15 @@ constexpr uint64_t kNoTurn = UINT64_MAX;
 
 using Marks = std::array<uint64_t, PageTurn::kAreas>;  // the activated turn of each area
 
-enum class Locked : uint8_t { kYes, kNo, kFailed };
-
 off_t AreaOf(uint64_t turn) { return static_cast<off_t>(turn % PageTurn::kAreas); }
 off_t PlaceOf(uint64_t turn) {
   return PageTurn::kAreasAt + AreaOf(turn) * static_cast<off_t>(PageTurn::kMaxAreaBytes);
 }
 
-Locked SetLock(int fd, int type, uint64_t turn) {
-  struct flock lock {};
-  lock.l_type = static_cast<short>(type);
-  lock.l_whence = SEEK_SET;
-  lock.l_start = PageTurn::kLocksAt + AreaOf(turn);
-  lock.l_len = 1;
-  while (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
-    if (errno == EINTR) continue;
-    return errno == EAGAIN || errno == EACCES ? Locked::kNo : Locked::kFailed;
-  }
-  return Locked::kYes;
+Locked LockArea(int fd, uint64_t turn) {
+  return SetLock(fd, F_WRLCK, PageTurn::kLocksAt + AreaOf(turn));
 }
+void UnlockArea(int fd, uint64_t turn) { SetLock(fd, F_UNLCK, PageTurn::kLocksAt + AreaOf(turn)); }
 
 // Marks of a damaged file count as 0. Returns nullopt if the file cannot be read.
 std::optional<Marks> ReadMarks(int fd) {
@@ -62,17 +53,19 @@ std::optional<uint64_t> LatestTurn(int fd) {
   return *std::ranges::max_element(*marks);
 }
 
-// A holder that waits for this processor runs during the first yields. sched_yield(2) does not give
-// the processor to a process of another session (abi/host_turn.h), so the next waits are sleeps.
+// Waits for the holder of a lock to continue. A holder on this processor runs during the first
+// yields. sched_yield(2) does not give the processor to a process of another session
+// (abi/host_turn.h), so the next waits are sleeps. No event ends them: see byte_lock.h.
+constexpr int kYields = 50;
+constexpr timespec kNap{0, 200'000};
+
 void AwaitHolder(int looks) {
-  constexpr int kYields = 50;
-  constexpr timespec kNap{0, 200'000};
   if (looks < kYields) {
     sched_yield();
-  } else {
-    // Program time replaces nanosleep(2) and poll(2), but not this call.
-    syscall(SYS_ppoll, nullptr, 0, &kNap, nullptr, 0);
+    return;
   }
+  // Program time replaces nanosleep(2) and poll(2). It does not replace this call.
+  syscall(SYS_ppoll, nullptr, 0, &kNap, nullptr, 0);
 }
 
 // Writes all bytes or returns false. A write beyond RLIMIT_FSIZE would raise SIGXFSZ in a program
@@ -111,7 +104,7 @@ bool PageTurn::Take() {
   for (;;) {
     const std::optional<uint64_t> latest = LatestTurn(fd_);
     if (!latest) return false;
-    switch (SetLock(fd_, F_WRLCK, *latest)) {
+    switch (LockArea(fd_, *latest)) {
       case Locked::kFailed:
         return false;
       case Locked::kYes:
@@ -134,17 +127,17 @@ bool PageTurn::Take() {
 
 bool PageTurn::TakeOver(uint64_t from) {
   for (uint64_t turn = from + 1; turn < from + kAreas; turn++) {
-    if (SetLock(fd_, F_WRLCK, turn) != Locked::kYes) continue;
+    if (LockArea(fd_, turn) != Locked::kYes) continue;
     // If another process took over first, this area may be in use already.
     if (LatestTurn(fd_) == from && Activate(fd_, turn)) return Hold(turn);
-    SetLock(fd_, F_UNLCK, turn);
+    UnlockArea(fd_, turn);
     return false;
   }
   return false;
 }
 
 void PageTurn::Release() {
-  if (is_held_) SetLock(fd_, F_UNLCK, turn_);
+  if (is_held_) UnlockArea(fd_, turn_);
   is_held_ = false;
 }
 

@@ -101,7 +101,7 @@ TEST_F(SharedPageTest, AWriterThatTookOverMayStopAsWell) {
   EXPECT_EQ(Read(), (std::array<uint64_t, kWriters>{1, 1, 1, 0}));
 }
 
-// The page of the new turn is not stored yet, so the late write is the latest page that there is.
+// The new turn has no stored page yet, so its Read returns the late write.
 TEST_F(SharedPageTest, AWriteThatComesBeforeTheNewTurnsReadIsReadThereAndMadeAgain) {
   EXPECT_TRUE(Add(0));
   PageTurn stopped(fd(1)), next(fd(2));

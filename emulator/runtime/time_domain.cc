@@ -13,6 +13,7 @@
 #include <cstring>
 #include <optional>
 
+#include "emulator/runtime/byte_lock.h"
 #include "emulator/runtime/domain_page.h"
 #include "emulator/runtime/process_state.h"
 #include "emulator/runtime/shared_page.h"
@@ -24,18 +25,11 @@ namespace {
 constexpr Duration kAwaiting = std::chrono::seconds(1);
 constexpr Duration kForever = std::chrono::hours(1);
 
-// Locks the slot's byte for the process that opened the file. Returns false if another has it.
+off_t LockOfSlot(size_t slot) { return kSlotLocks + static_cast<off_t>(slot); }
+
+// Returns false if another process has the slot.
 bool LockSlot(int fd, size_t slot) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kSlotLocks + static_cast<off_t>(slot);
-  lock.l_len = 1;
-  int done;
-  do {
-    done = fcntl(fd, F_OFD_SETLK, &lock);
-  } while (done != 0 && errno == EINTR);
-  return done == 0;
+  return SetLock(fd, F_WRLCK, LockOfSlot(slot)) == Locked::kYes;
 }
 
 bool Fill(sockaddr_un& name, const std::string& path) {
@@ -235,12 +229,7 @@ bool TimeDomain::LooksAlive(DomainPage& page, size_t slot) const {
     member.is_stopped = state && state->is_stopped ? 1 : 0;
     return state && state->begun == member.begun;
   }
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kSlotLocks + static_cast<off_t>(slot);
-  lock.l_len = 1;
-  return fcntl(file_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  return MayBeLocked(file_.get(), LockOfSlot(slot));
 }
 
 void TimeDomain::ReapDead(DomainPage& page) const {

@@ -21,7 +21,7 @@ inline constexpr int kMostLooks = 1000;
 // copy, and the tracer may hold it for long.
 inline constexpr int kLooksAtTraced = 10;
 
-// What a look at the thread of a copy has found.
+// The result of RecallCopy.
 struct CopyLook {
   std::optional<uint32_t> thread;  // the one that has the copy
   CopyState state = CopyState::kMayCopy;

@@ -16,7 +16,7 @@ TEST_F(HeldCopiesTest, AThreadThatDoesNotEndItsCopiesKeepsTheHostWaitingOnce) {
   for (uint32_t i = 0; i < 3; i++) Take(i);
   world.SetState(x, IBV_QPS_ERR);
   EXPECT_LT(world.a.memory.moments_given, 3 * kYieldsBeforeRecall + kMostLooks + 3);
-  EXPECT_EQ(world.a.memory.late_copies, 1) << "the user is told once";
+  EXPECT_EQ(world.a.memory.late_copies, 1) << "the host logs late copies once";
 }
 
 TEST_F(HeldCopiesTest, AThreadThatIsStoppedBeforeItsCopyMakesItNoMore) {
