@@ -1,5 +1,6 @@
 """librdmaemu.so.1 exports its API, and the waits, clocks and timers that it replaces. It exports no
-other name, because the name could replace a function of the program.
+other name, because the name could replace a function of the program. Functions that a forked child
+calls have no static variables that a thread of the parent may be initializing.
 
 usage: exports.py LIBRARY
 """
@@ -38,6 +39,26 @@ def the_api_and_the_waits_alone():
         raise Failure("missing: %s; too many: %s" % (sorted(WAITS - names), sorted(names - WAITS)))
 
 
+# Static variables that are initialized before a child of fork(2) needs them, or thread-local.
+INITIALIZED_BEFORE = {"rdmaemu::runtime::EventfdSignal::OfProcess()::signal",
+                      "rdmaemu::embedded::ProcessHost::Get()::host",
+                      "rdmaemu::embedded::LastError[abi:cxx11]()::message"}
+
+
+def no_child_waits_for_a_static_variable():
+    """The first call of a function initializes its static variable, and other threads wait for it.
+    If a program forks meanwhile, its child would wait for ever."""
+    listed = subprocess.run([emulated.need("nm"), "-C", sys.argv[1]], text=True,
+                            stdout=subprocess.PIPE, check=True).stdout
+    prefix = " b guard variable for "
+    found = {line.partition(prefix)[2] for line in listed.splitlines() if prefix in line}
+    if not INITIALIZED_BEFORE & found:
+        raise Failure("the library has no symbols")
+    found = {name for name in found if "::runtime::" in name or "::embedded::" in name}
+    if not found <= INITIALIZED_BEFORE:
+        raise Failure("use an atomic variable for %s" % sorted(found - INITIALIZED_BEFORE))
+
+
 if __name__ == "__main__":
-    sys.exit(emulated.run_cases("embedded.exports",
-                                [("the_api_and_the_waits_alone", the_api_and_the_waits_alone)]))
+    sys.exit(emulated.run_cases("embedded.exports", [(case.__name__, case) for case in (
+        the_api_and_the_waits_alone, no_child_waits_for_a_static_variable)]))
