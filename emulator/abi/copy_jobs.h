@@ -83,12 +83,14 @@ struct alignas(64) CopyJob {
 struct JobPage {
   static constexpr uint32_t kSlots = 32;  // a power of two
 
-  // The program writes these three members. `polls` counts how often its threads polled for
-  // completions. `busy` is the thread that executes jobs now (gettid), or 0. `next` is the next job
-  // to examine. Only one thread executes jobs, because jobs of one QP must stay in order.
+  // The program writes these four members. `polls` counts how often its threads polled for
+  // completions. `busy` is the thread that copies now (gettid), or 0. `next` is the next job to
+  // examine. Only one thread executes jobs, because jobs of one QP must stay in order. `executes` is
+  // 1 while that thread executes a request by a permit instead (permit.h).
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;
+  uint32_t executes;
   // Hosts write these: the number after the last offered job, 1 when the host frees the page, and
   // how often a host has recalled a job. A thread begins no copy after the last one has changed.
   alignas(64) uint32_t offered;

@@ -16,6 +16,7 @@
 
 #include "emulator/abi/copy_jobs.h"
 #include "emulator/abi/host_turn.h"
+#include "emulator/abi/permit.h"
 #include "emulator/abi/prefetch.h"
 #include "emulator/abi/program_place.h"
 #include "emulator/base/uapi.h"
@@ -37,6 +38,30 @@ struct alignas(64) CqControl {
   // between their accesses to this word and to the ring.
   uint32_t armed;
   uint32_t overrun;  // the host sets this when the queue lost a completion
+  // The completion of a request that the program executed itself (permit.h). It precedes all entries
+  // of the ring.
+  enum ExecutedState : uint32_t { kNone, kFull, kTaken };
+  uint32_t executed_state;
+  CqEntry executed;
+
+  ExecutedState Executed() {
+    return ExecutedState{std::atomic_ref(executed_state).load(std::memory_order_acquire)};
+  }
+  // Takes the completion. Returns false if there is none. Forked processes share the queue, and only
+  // one of them gets the completion.
+  bool TakeExecuted(CqEntry& out) {
+    uint32_t full = kFull;
+    if (Executed() != kFull ||
+        !std::atomic_ref(executed_state).compare_exchange_strong(full, kTaken)) {
+      return false;
+    }
+    out = executed;
+    std::atomic_ref(executed_state).store(kNone, std::memory_order_release);
+    return true;
+  }
+  // The queue must have none. Returns true if it is armed for any completion, so that the host must
+  // raise an event.
+  bool PutExecuted(const CqEntry& entry);
 };
 inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
@@ -54,6 +79,13 @@ inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer) {
 inline constexpr uint32_t ArmedKind(uint32_t word) { return word & kCqArmedMask; }
 inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 2; }
 
+inline bool CqControl::PutExecuted(const CqEntry& entry) {
+  executed = entry;
+  std::atomic_ref(executed_state).store(kFull, std::memory_order_seq_cst);
+  // Another thread may have armed the queue before it could see the completion.
+  return ArmedKind(std::atomic_ref(armed).load(std::memory_order_seq_cst)) == kCqArmedAny;
+}
+
 // The program arms the queue. Follows rxe_req_notify_cq: a queue that is armed for any completion
 // stays armed for any. The program looks at the ring once more after this call.
 inline void ArmCq(CqControl& control, uint32_t kind, uint32_t consumer) {
@@ -66,9 +98,12 @@ inline void ArmCq(CqControl& control, uint32_t kind, uint32_t consumer) {
   armed.fetch_or(0, std::memory_order_seq_cst);
 }
 
-// The control block before a send queue's ring. The host writes it, the program reads it.
+// The control block before a send queue's ring. The host writes it, the program reads it, except
+// for `executed`.
 struct alignas(64) QpControl {
   uint32_t state;  // current ibv_qp_state; ibv_post_send refuses RESET, INIT and RTR
+  alignas(64) Permit permit;
+  alignas(64) Executed executed;  // the program writes it
 };
 
 // A range of a shared memory segment. The program maps each segment once (kMapSegment).

@@ -88,7 +88,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                    })},
         engine_doors_(faults_, doors_.completions, doors_.packets),
         engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_,
-                 &environment.memory}),
+                 &environment.memory, [this] { return MayPermitExecution(); }}),
         cm_transport_(addresses_, fabric_, doors_.cm),
         groups_(addresses_, fabric_, verbs_),
         queue_pairs_(verbs_),
@@ -125,7 +125,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     for (fault::Rule& rule : config_.faults) (void)faults_.Add(std::move(rule));
   }
 
-  ~Impl() override { network_.BeforeWaiting(nullptr); }
+  ~Impl() override {
+    engine_.EndPermits();
+    network_.BeforeWaiting(nullptr);
+  }
 
   ProcessId Attach(Time now, const ProcessInfo& info) {
     faults_.SetNow(now);
@@ -175,7 +178,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
     offers_.Settle();
-    if (EndsOffers(CallOp{header.op})) offers_.WithdrawAll();
+    if (EndsOffers(CallOp{header.op})) {
+      offers_.WithdrawAll();
+      engine_.EndPermits();
+    }
+    if (ReadsCounters(CallOp{header.op})) engine_.CountExecuted();
     if (header.op == static_cast<uint32_t>(CallOp::kSequence)) {
       return RunCalls(now, process, caller->group, message.subspan(sizeof header));
     }
@@ -348,9 +355,16 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   bool MayOfferEvents() const {
     return config_.offers_events && !faults_.HasRules() && !StandsStill();
   }
+  // A rule must see each post and packet.
+  bool MayPermitExecution() const {
+    return config_.permits_execution && !faults_.HasRules() && !StandsStill();
+  }
   // Rules must see each fetch of an event, and a changed device changes the replies in an offer.
   static bool EndsOffers(CallOp op) {
-    return op == CallOp::kFaultAdd || op == CallOp::kChangeDevice;
+    return op == CallOp::kFaultAdd || op == CallOp::kChangeDevice || op == CallOp::kHostStop;
+  }
+  static bool ReadsCounters(CallOp op) {
+    return op == CallOp::kHostStatus || op == CallOp::kReadFile;
   }
 
   // Executes deeds. One deed may make another rule fire, so this executes a limited number. The

@@ -50,6 +50,9 @@ struct HostConfig {
   // True: programs may fetch events of connection management without a call (event_offers.h). A
   // trace then lacks these calls, and a clock that waits for programs to become idle misses them.
   bool offers_events = false;
+  // True: programs may execute small WRITEs and READs themselves (transport/permits.h). A trace, a
+  // capture, and a clock that waits for the host's work then miss these requests.
+  bool permits_execution = false;
 };
 
 // A network transmits UDP payloads with ICRC (kDatagrams). A network between hosts that share

@@ -398,9 +398,12 @@ void Completer::Finish(Time now, QpContext& context) {
   s.consumer = qp.send_ring.Next(s.consumer);
   qp.send_ring.SetConsumer(s.consumer);
   // When the send CQ overruns, CQ_ERR is raised and the QP does not change (measured on rxe).
-  (void)core_.CompleteSend(now, context, s.requests.front());
+  const SendWqe& request = s.requests.front();
+  (void)core_.CompleteSend(now, context, request);
   s.requests.PopFront();
   if (s.cursor > 0) s.cursor--;
+  // The slot of the request keeps its content until the next request.
+  if (s.requests.empty()) core_.permits.Grant(context, request);
 }
 
 void Completer::Fail(Time now, QpContext& context, ibv_wc_status status) {

@@ -17,6 +17,7 @@
 #include "emulator/transport/form_fills.h"
 #include "emulator/transport/form_targets.h"
 #include "emulator/transport/payload_owner.h"
+#include "emulator/transport/permits.h"
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/train.h"
 
@@ -67,7 +68,8 @@ class Core {
         doors(env.doors == nullptr ? kNoDoors : env.doors->flags),
         payloads(env.memory, doors),
         fills(env.memory, payloads),
-        targets(env.verbs, env.memory, payloads) {}
+        targets(env.verbs, env.memory, payloads),
+        permits(env, doors, payloads, counters) {}
 
   Engine::Environment env;
   const DoorFlags& doors;
@@ -77,6 +79,7 @@ class Core {
   bool is_wire_full = false;  // a form found no room since the flag was cleared
   bool sends_now = false;     // forms wait for room, and the host copies their payload
   EngineCounters counters;
+  Permits permits;
 
   // Returns the QP's context. Creates the context if there is none.
   QpContext& ContextOf(QueuePair& qp);

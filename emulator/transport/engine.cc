@@ -88,6 +88,7 @@ class Engine::Impl final : public Receiver {
 
   void Doorbell(Time now, QueuePair& qp) {
     QpContext& context = core_.ContextOf(qp);
+    if (context.permit.is_listed) qp.send_cq->RaiseForExecuted();
     if (qp.state() != IBV_QPS_ERR) return core_.MakeReady(context);
     completer_.Flush(now, context);
     if (qp.device->profile.flush_receives_posted_in_error) responder_.Flush(now, context);
@@ -175,7 +176,10 @@ class Engine::Impl final : public Receiver {
   void StopCopies() {
     core_.fills.FinishAll();
     core_.targets.Withdraw();
+    core_.permits.EndAll();
   }
+  void EndPermits() { core_.permits.EndAll(); }
+  void CountExecuted() { core_.permits.Settle(); }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
   bool Take(Time now) {
@@ -219,6 +223,7 @@ class Engine::Impl final : public Receiver {
   }
 
   void StateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
+    core_.permits.EndAll();
     QpContext& context = core_.ContextOf(qp);
     switch (qp.state()) {
       case IBV_QPS_RESET:
@@ -253,7 +258,10 @@ class Engine::Impl final : public Receiver {
     }
   }
 
-  void AttributesChanged(QueuePair& qp) { Readdress(core_.ContextOf(qp)); }
+  void AttributesChanged(QueuePair& qp) {
+    core_.permits.EndAll();
+    Readdress(core_.ContextOf(qp));
+  }
   void Destroyed(Time now, QueuePair& qp) {
     EndPayloads(core_.ContextOf(qp));
     core_.Forget(qp);
@@ -269,7 +277,10 @@ class Engine::Impl final : public Receiver {
     if (of_region == nullptr || !of_region->ends) return;
     core_.RegionEnded(of_region->region.lkey, parking_.AwaitsCopies());
   }
-  const EngineCounters& counters() const { return core_.counters; }
+  const EngineCounters& counters() {
+    CountExecuted();
+    return core_.counters;
+  }
 
  private:
   // Fails the requests of forms whose payload could not be read. Sends the others again, as a QP
@@ -627,6 +638,8 @@ bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }
 bool Engine::HasFilledForms() { return impl_->HasFilledForms(); }
 void Engine::FinishForms() { impl_->FinishForms(); }
 void Engine::StopCopies() { impl_->StopCopies(); }
+void Engine::EndPermits() { impl_->EndPermits(); }
+void Engine::CountExecuted() { impl_->CountExecuted(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -96,6 +97,8 @@ class Engine : public TransportHooks {
     // `memory` without its door, for captures: these reads are none of the device. nullptr: the
     // same as `memory`.
     Memory* memory_of_captures = nullptr;
+    // Returns true while programs may execute requests themselves (permits.h). None: they may not.
+    std::function<bool()> permits = nullptr;
   };
   explicit Engine(Environment environment);
   ~Engine() override;
@@ -154,6 +157,13 @@ class Engine : public TransportHooks {
   // Does the same, and takes back the named destinations of received trains (Direct). No thread
   // copies between hosts afterwards.
   void StopCopies();
+
+  // Ends the permits of programs to execute requests themselves (permits.h). Call this before
+  // anything begins to look at packets, completions or memory. StopCopies and Quiesce do it, too.
+  void EndPermits();
+  // Counts the requests that programs have executed. Call this before someone reads the counters of
+  // a device.
+  void CountExecuted();
 
   void QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) override;
   void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;

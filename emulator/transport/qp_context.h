@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "emulator/abi/permit.h"
 #include "emulator/base/time.h"
 #include "emulator/transport/copy_jobs.h"
 #include "emulator/transport/fifo.h"
@@ -136,6 +137,17 @@ struct WriteCursor {
   uint32_t left = 0;
 };
 
+struct QpContext;
+
+// The permit of a requester (permits.h).
+struct GrantedPermit {
+  bool is_listed = false;
+  Permit given{};              // number 0: none now
+  uint32_t last_number = 0;    // of all permits of the QP
+  QpContext* peer = nullptr;   // the responder
+  Executed counted{};          // the requests that the host has counted
+};
+
 struct QpContext final : TransportState {
   explicit QpContext(QueuePair& queue_pair) : qp(&queue_pair) {}
 
@@ -148,6 +160,7 @@ struct QpContext final : TransportState {
   ParkedStream parked[2];  // requests, responses
   bool is_parking = false;
   WriteCursor ahead;
+  GrantedPermit permit;
 
   // `deadline` is when the engine must handle the QP. `armed` is the QP's entry in the timer queue,
   // which may be earlier. Progress changes only `deadline`. The timer queue is updated when `armed`

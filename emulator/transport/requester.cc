@@ -118,6 +118,7 @@ bool Requester::Turn(Time now, QpContext& context) {
   while (IsSending(*context.qp) && !s.waiting_rnr) {
     SendWqe* request = NextRequest(context);
     if (request == nullptr) return false;
+    core_.permits.Interrupt(context);
     if (request->done) {
       if (request->status != IBV_WC_SUCCESS) return false;
       s.cursor++;

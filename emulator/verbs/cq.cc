@@ -78,6 +78,11 @@ void CompletionQueue::Publish() {
   if (raises) RaiseChannel(*channel, cookie, *counters);
 }
 
+void CompletionQueue::RaiseForExecuted() {
+  if (channel == nullptr || control->Executed() != CqControl::kFull) return;
+  if (Disarm(/*solicited=*/false, std::nullopt)) RaiseChannel(*channel, cookie, *counters);
+}
+
 void CompletionBatch::PublishAll() {
   for (CompletionQueue* const queue : queues_) queue->Publish();
   queues_.clear();

@@ -370,6 +370,14 @@ tl::expected<MemoryRef, MemoryFault> Verbs::ResolveRemote(const QueuePair& qp, u
   return RefOf(target->region, target->iova + (address - target->first), length);
 }
 
+const MemoryRegion* Verbs::FindRegion(const ProtectionDomain& pd, uint32_t key, bool is_remote) {
+  const KeyOwner* owner = keys_.Find(KeyIndex(key));
+  const MemoryRegion* const region = owner == nullptr ? nullptr : owner->region;
+  if (region == nullptr || region->pd != &pd) return nullptr;
+  if (!is_remote) return region->lkey == key ? region : nullptr;
+  return region->rkey == key && region->remote_valid ? region : nullptr;
+}
+
 tl::expected<MemoryRef, MemoryFault> Verbs::ResolveFlush(const QueuePair& qp, uint32_t rkey,
                                                          uint64_t address, uint64_t length,
                                                          bool whole_region, int access) {

@@ -157,6 +157,9 @@ struct CompletionQueue {
     return producer == consumer_seen;
   }
   void Publish();
+  // Raises the event of a completion that the program has put into CqControl::executed, if the
+  // queue is armed and no thread has polled the completion.
+  void RaiseForExecuted();
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
   CompletionBatch* batch;
   EventCounters* counters;
@@ -349,6 +352,10 @@ class VerbsDirectory : public AsyncEventRaiser {
   virtual tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
                                                              uint64_t address, uint64_t length,
                                                              int access) = 0;
+  // Returns the region of a remote or local key. nullptr: there is none in this domain, it is
+  // invalidated, or the key is a window's.
+  virtual const MemoryRegion* FindRegion(const ProtectionDomain& pd, uint32_t key,
+                                         bool is_remote) = 0;
   // The same for FLUSH. `access` are rights of kAccessFlush, or 0. The key must be valid also for a
   // length of 0. A whole region has no range to check.
   virtual tl::expected<MemoryRef, MemoryFault> ResolveFlush(const QueuePair& qp, uint32_t rkey,

@@ -281,6 +281,7 @@ class Verbs final : public VerbsDirectory {
   tl::expected<MemoryRef, MemoryFault> ResolveRemote(const QueuePair& qp, uint32_t rkey,
                                                      uint64_t address, uint64_t length,
                                                      int access) override;
+  const MemoryRegion* FindRegion(const ProtectionDomain& pd, uint32_t key, bool is_remote) override;
   tl::expected<MemoryRef, MemoryFault> ResolveFlush(const QueuePair& qp, uint32_t rkey,
                                                     uint64_t address, uint64_t length,
                                                     bool whole_region, int access) override;

@@ -29,6 +29,14 @@ class ForkLock {
       if (tries >= kSpins) sched_yield();
     }
   }
+  // Takes the lock if it is free now. A lock of another generation counts as held.
+  bool TryLock() {
+    uint32_t free = 0;
+    const uint32_t mine = g_fork_generation.load(std::memory_order_relaxed);
+    if (!owner_.compare_exchange_strong(free, mine, std::memory_order_acquire)) return false;
+    AcquireFrom(this);
+    return true;
+  }
   void Unlock() {
     ReleaseTo(this);
     owner_.store(0, std::memory_order_release);

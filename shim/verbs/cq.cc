@@ -78,6 +78,9 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   uint32_t consumer = cq.ring.Consumer();
   if (consumer != producer) client::AcquireFromDevice();
   int taken = 0;
+  if (CqEntry executed; count > 0 && cq.control->TakeExecuted(executed)) {
+    memcpy(&out[taken++], &executed.wc, sizeof *out);
+  }
   bool begun = false;
   while (taken < count && consumer != producer) {
     const CqEntry& entry = *cq.ring.SlotAs<CqEntry>(consumer);
@@ -100,6 +103,9 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
 // producer, so this does not disturb it.
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   ForkLockGuard guard(cq.lock);
+  if (CqEntry executed; cq.control->TakeExecuted(executed) && executed.wc.qp_num != qpn) {
+    (void)cq.control->PutExecuted(executed);
+  }
   const uint32_t producer = cq.ring.Producer(), consumer = cq.ring.Consumer();
   if (consumer == producer) return;
   client::AcquireFromDevice();
@@ -144,11 +150,14 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   CompletionQueue& cq = *Of(base);
   ForkLockGuard guard(cq.lock);  // no thread polls the old ring while the host moves the queue
   ForgetBeforeFork(cq);
+  CqEntry executed{};
+  const bool has_executed = cq.control->TakeExecuted(executed);
   CqOut reply{};
   int error = client::Call(
       CallOp::kResizeCq,
       ResizeCqIn{base->handle, static_cast<uint32_t>(entries), HandleOf(base->context)}, reply);
   if (error == 0) error = Adopt(cq, reply);
+  if (has_executed) (void)cq.control->PutExecuted(executed);
   PlaceBeforeFork(cq);
   return ErrnoWith(error);
 }

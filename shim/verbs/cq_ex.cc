@@ -13,7 +13,7 @@
 namespace rdmaemu::shim {
 namespace {
 
-bool TakeCurrent(CompletionQueue& cq) {
+bool TakeFromRing(CompletionQueue& cq) {
   const uint32_t consumer = cq.ring.Consumer();
   if (consumer == cq.ring.Producer()) return false;
   client::AcquireFromDevice();
@@ -23,6 +23,11 @@ bool TakeCurrent(CompletionQueue& cq) {
     FetchPayload(cq, consumer);
   }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
+  return true;
+}
+
+bool TakeCurrent(CompletionQueue& cq) {
+  if (!cq.control->TakeExecuted(cq.current) && !TakeFromRing(cq)) return false;
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
   cq.extended.wr_id = cq.current.wc.wr_id;
   return true;
@@ -124,6 +129,8 @@ int QueryRtValues(ibv_context* context, ibv_values_ex* values) {
 
 void SetReaders(CompletionQueue& cq, uint64_t wc_flags) {
   ibv_cq_ex& ex = cq.extended;
+  cq.has_timestamps = (wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
   ex.start_poll = StartPoll;
   ex.next_poll = NextPoll;
   ex.end_poll = EndPoll;

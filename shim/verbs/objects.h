@@ -60,6 +60,7 @@ struct CompletionQueue {
   };
   ForkLock lock;
   bool single_threaded;  // IBV_CREATE_CQ_ATTR_SINGLE_THREADED: start_poll does not lock
+  bool has_timestamps;   // the program may read when the host has completed a request
   CqControl* control;
   Ring ring;
   ReceiveSlot* slots;             // one per entry of the ring
@@ -99,6 +100,8 @@ struct QueuePair {
   bool has_fence;        // a fence may be in the send queue; the last one is at `last_fence`
   uint32_t last_fence;
   uint32_t next_ssn;
+  uint64_t posted_ns;    // when the program last posted a request for the host
+  uint64_t executed_ns;  // when it last executed one itself
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index before the list
   uint32_t next_slot;      // slot of the next request

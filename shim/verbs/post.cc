@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/verbs/objects.h"
+#include "shim/verbs/own_execution.h"
 #include "shim/verbs/payloads.h"
 #include "shim/verbs/recv_request.h"
 
@@ -231,10 +232,11 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
         break;
       }
     }
-    posted = at.producer != before;
-    if (posted) {
+    if (at.producer != before) {
       client::ReleaseToDevice();
-      qp.send_ring.SetProducer(at.producer);
+      const bool is_one = at.producer == qp.send_ring.Next(before);
+      posted = !is_one || !ExecutePosted(qp, before);
+      if (posted) qp.send_ring.SetProducer(at.producer);
     }
   }
   if (posted) client::RingQueue(base->handle, qp.doorbell);

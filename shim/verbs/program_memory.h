@@ -17,6 +17,8 @@ class ProgramMemory {
  public:
   // Call this once in each library call, before the functions below.
   void Begin();
+  // The time of the last Begin (CLOCK_MONOTONIC of the machine).
+  uint64_t now_ns() const { return now_ns_; }
   // Returns false if the bytes cannot be read. `to` may then hold some of them.
   bool Read(void* to, uint64_t address, size_t bytes);
   // Returns false if the bytes cannot be written. Some may have been written.

@@ -5,6 +5,7 @@
 
 #include "emulator/base/newer_verbs.h"
 #include "shim/verbs/objects.h"
+#include "shim/verbs/own_execution.h"
 #include "shim/verbs/payloads.h"
 #include "shim/verbs/watched.h"
 
@@ -26,7 +27,7 @@ int CompleteNow(QueuePair& qp) {
   const bool is_early =
       state < IBV_QPS_RTS && (Of(qp.base.context)->missing & kMissingEarlySends) != 0;
   if (error == 0 && is_early) error = EINVAL;
-  const bool posted = error == 0 && qp.next_slot != qp.started_at;
+  bool posted = error == 0 && qp.next_slot != qp.started_at;
   if (posted) {
     // Read payloads here and not in ibv_wr_set_sge, because the program may write its memory until
     // this call.
@@ -35,7 +36,9 @@ int CompleteNow(QueuePair& qp) {
       TakePayload(qp, at);
     }
     client::ReleaseToDevice();
-    qp.send_ring.SetProducer(qp.next_slot);
+    const bool is_one = qp.next_slot == qp.send_ring.Next(qp.started_at);
+    posted = !is_one || !ExecutePosted(qp, qp.started_at);
+    if (posted) qp.send_ring.SetProducer(qp.next_slot);
   }
   qp.building = nullptr;
   qp.send_lock.Unlock();

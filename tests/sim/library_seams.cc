@@ -70,7 +70,7 @@ void rdmaemu_client_put_back(int) {}
 
 namespace rdmaemu::shim {
 
-void ProgramMemory::Begin() {}
+void ProgramMemory::Begin() { now_ns_ = sim::Process::Current().now_ns(); }
 
 bool ProgramMemory::Read(void* to, uint64_t address, size_t bytes) {
   return sim::Process::Current().ReadOwn(address, {static_cast<std::byte*>(to), bytes});

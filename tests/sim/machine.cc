@@ -204,6 +204,7 @@ void Machine::Start(uint64_t seed) {
   }
   config.name = name_;
   config.offers_events = true;
+  config.permits_execution = true;
   config.seed = seed;
   const auto on_the_network = [](const NetAddress& address) {
     HostAddress own{.address = address};

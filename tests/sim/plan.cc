@@ -60,6 +60,7 @@ Plan MakePlan(uint64_t seed) {
   plan.directs = plan.forms && plan.helps && random.Below(4) != 0;
   // Offers to slow threads are open while programs make calls.
   if (plan.directs && random.Below(2) == 0) plan.help_one_in = 16;
+  plan.awaited = random.Below(2) == 0 ? random.Below(400) : 0;
   return plan;
 }
 

@@ -52,6 +52,9 @@ struct Plan {
   uint32_t misuse = 0;    // chance in 1000 that a request must fail
   uint32_t huge = 0;      // messages of kHugeBytes, at most; programs then have more memory
   bool watched = false;   // hosts have rules that match messages but never fire
+  // Requests that programs post one by one to QPs of their own machine, after the one before has
+  // completed. Programs execute such requests themselves, if `helps`.
+  uint32_t awaited = 0;
 };
 
 Plan MakePlan(uint64_t seed);

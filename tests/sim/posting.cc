@@ -185,6 +185,32 @@ bool Traffic::PostRequests(Endpoint& endpoint, uint32_t most) {
   return posted;
 }
 
+uint32_t Traffic::PostAwaited(Program& program) {
+  Random& random = world_.random();
+  uint32_t posted = 0;
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint->program != &program || endpoint->type != IBV_QPT_RC || !endpoint->Usable() ||
+        !endpoint->SameMachine() || endpoint->draining || !endpoint->sends.empty() ||
+        (endpoint->peer->rights & IBV_ACCESS_REMOTE_WRITE) == 0) {
+      continue;
+    }
+    Request request;
+    request.wr_id = program.NextWrId(false);
+    request.signalled = endpoint->signal_all || random.Below(4) != 0 || endpoint->depth == 1;
+    const bool reads = random.Below(3) == 0;
+    request.opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    ibv_send_wr wr{};
+    if (random.Below(8) == 0) wr.send_flags |= IBV_SEND_FENCE;
+    if (!(reads ? PostRead(*endpoint, std::move(request), wr)
+                : PostWrite(*endpoint, std::move(request), wr))) {
+      continue;
+    }
+    PostPrepared(*endpoint);
+    posted++;
+  }
+  return posted;
+}
+
 bool Traffic::PostRequest(Endpoint& endpoint) {
   Random& random = world_.random();
   if (!endpoint.Usable() || endpoint.sends.size() >= endpoint.depth) return false;

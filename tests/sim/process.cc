@@ -227,6 +227,18 @@ bool Process::WriteOwn(uint64_t address, std::span<const std::byte> from) {
          machine_.memory.Write(id_, {&range, 1}, from).has_value();
 }
 
+// Returns the bytes of inline data, which the library sends from the queue's memory. Nothing if the
+// range is in the program's memory.
+std::optional<std::span<const std::byte>> Process::SharedBytes(
+    std::span<const MemoryRange> ranges) const {
+  if (ranges.size() != 1) return std::nullopt;
+  for (const std::span<std::byte> segment : machine_.segments.All()) {
+    const uint64_t offset = ranges[0].address - reinterpret_cast<uint64_t>(segment.data());
+    if (offset < segment.size()) return segment.subspan(offset, ranges[0].length);
+  }
+  return std::nullopt;
+}
+
 // A range of the library's own page is a mark (CopyJob::mark). Everything before it has been copied
 // then. A mark without payload before it shows a payload that is in another machine.
 ssize_t Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs) {
@@ -284,10 +296,16 @@ ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
   }
   const ProcessId other = machine_.memory.ProcessOf(pid);
   const bool is_direct = other == ProcessId::kNone;
-  const Status copied = is_direct ? CopyToMachine(pid, mine, far)
-                        : pull    ? machine_.memory.Copy(other, far, id_, mine)
-                                  : machine_.memory.Copy(id_, mine, other, far);
-  world_.tally().Count(std::string(is_direct ? "direct." : "copy.") + (copied ? "done" : "failed"));
+  const auto executes = std::atomic_ref(doorbells().jobs.executes).load() != 0;
+  const auto inline_bytes = SharedBytes(mine);
+  const Status copied = is_direct      ? CopyToMachine(pid, mine, far)
+                        : pull         ? machine_.memory.Copy(other, far, id_, mine)
+                        : inline_bytes ? machine_.memory.Write(other, far, *inline_bytes)
+                                       : machine_.memory.Copy(id_, mine, other, far);
+  const std::string kind = is_direct      ? "direct."
+                           : executes     ? pull ? "executed.read." : "executed.write."
+                                          : "copy.";
+  world_.tally().Count(kind + (copied ? "done" : "failed"));
   if (!copied) {
     errno = EFAULT;
     return -1;

@@ -115,6 +115,10 @@ class Process {
   }
   // While true, a poll without a result executes the copies that the host offers.
   void set_helps(bool helps) { helps_ = helps; }
+  // Never 0.
+  uint64_t now_ns() const {
+    return 1 + static_cast<uint64_t>(world_.now().time_since_epoch().count());
+  }
   // The number of counts that the library read from descriptors.
   uint64_t counts_taken() const { return counts_taken_; }
 
@@ -141,6 +145,7 @@ class Process {
   Status CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
                        std::span<const MemoryRange> theirs);
   ssize_t CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
+  std::optional<std::span<const std::byte>> SharedBytes(std::span<const MemoryRange> ranges) const;
   void Hello(ProcessId process, HelloIn in, HelloOut& out);
   void End(ProcessId process);
 

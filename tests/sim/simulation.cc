@@ -77,6 +77,18 @@ class Simulation {
     if (!program.Lives()) return;
     program.process().set_helps(plan_.helps && world_.random().Below(plan_.help_one_in) == 0);
     traffic_.Harvest(program);
+    if (!is_calm_ && awaited_left_ > 0) PostAwaited(program);
+  }
+
+  // A program that posts each request when the one before has completed.
+  void PostAwaited(Program& program) {
+    program.process().set_helps(plan_.helps);
+    for (uint32_t i = 1 + world_.random().Below(4); i > 0 && awaited_left_ > 0; i--) {
+      const uint32_t posted = traffic_.PostAwaited(program);
+      if (posted == 0) return;
+      awaited_left_ -= std::min(posted, awaited_left_);
+      traffic_.Harvest(program);
+    }
   }
 
   bool IsLate(Program& program) {
@@ -389,6 +401,7 @@ class Simulation {
   std::set<Program*> late_;  // they poll later; only for lookup
   bool is_calm_ = false;
   uint32_t steps_ = 0;
+  uint32_t awaited_left_ = plan_.awaited;
 };
 
 }  // namespace

@@ -99,6 +99,8 @@ constexpr std::string_view kOfTraffic[] = {
     "event.raised_late",
     "copy.done",
     "copy.recalled",
+    "executed.read.done",
+    "executed.write.done",
     "direct.offered",
     "direct.declined",
     "direct.taken_back",

@@ -64,6 +64,9 @@ class Traffic {
   void PostReceives(Endpoint& endpoint, uint32_t most);
   // Posts about `most` random requests, sometimes more. Returns false when nothing could be posted.
   bool PostRequests(Endpoint& endpoint, uint32_t most);
+  // Posts a WRITE or a READ alone to each of the program's idle QPs whose peer is on its machine.
+  // Returns the number of requests.
+  uint32_t PostAwaited(Program& program);
   // Takes all completions of the program's queues.
   void Harvest(Program& program);
   // Checks that receivers that have polled since have the messages whose sends completed.

@@ -1,0 +1,80 @@
+// Permits: a program's thread executes WRITEs and READs of a queue pair itself, within
+// ibv_post_send. The host does not take part. It learns later how many requests were executed, and
+// counts them as if it had executed them.
+//
+// A host grants a permit after it has executed a request of the same kind. The permit holds until
+// the program posts a request that it does not execute itself, or until the host ends the permit.
+// A thread copies only while JobPage::busy has its number, and only while JobPage::recalls does not
+// change (copy_jobs.h). So a host that ends a permit can wait for a copy that has begun, and
+// prevents one that has not.
+//
+// The host trusts nothing that the program writes here. A false number of executed requests changes
+// only the program's own connection and counters.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace rdmaemu {
+
+// The longest request that a program executes itself, in bytes. A longer copy would delay the
+// return of ibv_post_send.
+inline constexpr uint64_t kMaxPermittedBytes = 8192;
+
+// The bytes of a memory region, as a key names them and as the process maps them.
+struct PermittedRegion {
+  uint64_t iova, address, length;
+  uint32_t key;
+  uint32_t access;  // IBV_ACCESS_*
+
+  // Returns true if the key, the range and the right are those of this region.
+  bool Covers(uint32_t its_key, uint64_t at, uint64_t bytes, uint32_t right) const {
+    return its_key == key && (access & right) == right && at >= iova && bytes <= length &&
+           at - iova <= length - bytes;
+  }
+  uint64_t AddressOf(uint64_t at) const { return address + (at - iova); }
+
+  bool operator==(const PermittedRegion&) const = default;
+};
+
+// The host writes it. A reader compares `number` before and after it has read the other members.
+struct Permit {
+  uint32_t number;     // 0: none. Each permit of a queue pair has another number.
+  uint32_t index;      // the permit holds while the send ring is empty at this index
+  uint32_t pid;        // of the other process, as the program sees it
+  uint32_t mtu_bytes;  // of the path
+  PermittedRegion own, other;  // `own` has key 0 if only inline data was sent
+
+  // Publishes a permit, or ends the published one (`to.number` is 0).
+  void Publish(const Permit& to) {
+    std::atomic_ref(number).store(0, std::memory_order_seq_cst);
+    if (to.number == 0) return;
+    std::atomic_thread_fence(std::memory_order_release);
+    index = to.index;
+    pid = to.pid;
+    mtu_bytes = to.mtu_bytes;
+    own = to.own;
+    other = to.other;
+    std::atomic_ref(number).store(to.number, std::memory_order_release);
+  }
+  uint32_t Number() { return std::atomic_ref(number).load(std::memory_order_seq_cst); }
+  // Returns the permit. Its number is 0 if there is none.
+  Permit Read() {
+    const uint32_t before = Number();
+    Permit copy = *this;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    copy.number = before == Number() ? before : 0;
+    return copy;
+  }
+};
+
+// How many requests the program has executed. The program writes it, before it posts another
+// request. `packets` are those of the payload, as PSNs count them.
+struct Executed {
+  struct Requests {
+    uint64_t count, bytes, packets;
+  };
+  Requests writes, reads;
+};
+
+}  // namespace rdmaemu

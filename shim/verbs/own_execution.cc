@@ -1,0 +1,166 @@
+#include "shim/verbs/own_execution.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <optional>
+
+#include "shim/verbs/guarded_copy.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+// Takes the turn of the process's copying thread (JobPage::busy), to execute a request.
+class CopyTurn {
+ public:
+  explicit CopyTurn(JobPage& page) : page_(page) {
+    uint32_t idle = 0;
+    has_ = std::atomic_ref(page.busy).compare_exchange_strong(idle, CopyingThread());
+    if (!has_) return;
+    std::atomic_ref(page.executes).store(1, std::memory_order_seq_cst);
+    recalls_ = std::atomic_ref(page.recalls).load(std::memory_order_seq_cst);
+  }
+  ~CopyTurn() {
+    if (!has_) return;
+    std::atomic_ref(page_.executes).store(0, std::memory_order_release);
+    std::atomic_ref(page_.busy).store(0, std::memory_order_release);
+  }
+  CopyTurn(const CopyTurn&) = delete;
+  CopyTurn& operator=(const CopyTurn&) = delete;
+
+  bool has() const { return has_; }
+  CopyGuard guard() const { return {&page_.recalls, recalls_}; }
+
+ private:
+  JobPage& page_;
+  bool has_;
+  uint32_t recalls_ = 0;
+};
+
+// The send queue's CQ, which gets the completion of an executed request. Holds its lock.
+class CompletionPlace {
+ public:
+  explicit CompletionPlace(CompletionQueue& cq) : cq_(cq), has_lock_(cq.lock.TryLock()) {}
+  ~CompletionPlace() {
+    if (has_lock_) cq_.lock.Unlock();
+  }
+  CompletionPlace(const CompletionPlace&) = delete;
+  CompletionPlace& operator=(const CompletionPlace&) = delete;
+
+  // Returns true if the completion can be put in front of all others, and raises no event.
+  bool IsFree() const {
+    CqControl& control = *cq_.control;
+    return has_lock_ && !cq_.has_timestamps && control.Executed() == CqControl::kNone &&
+           cq_.ring.Empty() &&
+           ArmedKind(std::atomic_ref(control.armed).load(std::memory_order_relaxed)) == kCqUnarmed;
+  }
+
+ private:
+  CompletionQueue& cq_;
+  bool has_lock_;
+};
+
+bool IsSignaled(const QueuePair& qp, const rxe_send_wqe& wqe) {
+  return qp.signal_all || (wqe.wr.send_flags & IBV_SEND_SIGNALED) != 0;
+}
+
+// The two sides of an executed request, in the addresses of their processes.
+struct Sides {
+  iovec own, other;
+};
+
+std::optional<Sides> SidesOf(const Permit& permit, const rxe_send_wqe& wqe) {
+  const bool reads = wqe.wr.opcode == IBV_WR_RDMA_READ;
+  const uint64_t bytes = wqe.dma.length, at = wqe.wr.wr.rdma.remote_addr;
+  if (!permit.other.Covers(wqe.wr.wr.rdma.rkey, at, bytes,
+                           reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE)) {
+    return std::nullopt;
+  }
+  const iovec other{FromCookie<void>(permit.other.AddressOf(at)), bytes};
+  if ((wqe.wr.send_flags & IBV_SEND_INLINE) != 0) {
+    return Sides{{const_cast<rxe_send_wqe*>(&wqe) + 1, bytes}, other};
+  }
+  const auto& sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  if (wqe.dma.num_sge != 1 || sge.length != bytes || permit.own.key == 0 ||
+      !permit.own.Covers(sge.lkey, sge.addr, bytes, reads ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+    return std::nullopt;
+  }
+  return Sides{{FromCookie<void>(permit.own.AddressOf(sge.addr)), bytes}, other};
+}
+
+// Copies by the permit with this number. Returns false if the host must execute the request.
+bool Copy(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, uint32_t index,
+          uint32_t& mtu_bytes) {
+  const CopyTurn turn(page);
+  if (!turn.has()) return false;
+  const Permit permit = qp.control->permit.Read();
+  if (permit.number == 0 || permit.index != index) return false;
+  const std::optional<Sides> sides = SidesOf(permit, wqe);
+  if (!sides) return false;
+  mtu_bytes = permit.mtu_bytes;
+  const int before = errno;
+  const ssize_t moved =
+      CopyGuarded(turn.guard(), static_cast<pid_t>(permit.pid), wqe.wr.opcode == IBV_WR_RDMA_READ,
+                  {&sides->own, 1}, {&sides->other, 1});
+  errno = before;
+  return moved == static_cast<ssize_t>(wqe.dma.length);
+}
+
+void Count(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t mtu_bytes) {
+  Executed& all = qp.control->executed;
+  Executed::Requests& kind = wqe.wr.opcode == IBV_WR_RDMA_READ ? all.reads : all.writes;
+  const auto add = [](uint64_t& counter, uint64_t more) {
+    std::atomic_ref(counter).store(counter + more, std::memory_order_relaxed);
+  };
+  add(kind.count, 1);
+  add(kind.bytes, wqe.dma.length);
+  add(kind.packets, (wqe.dma.length + mtu_bytes - 1) / mtu_bytes);
+}
+
+// Returns what the host would have put into the queue (Core::CompleteSend).
+CqEntry CompletionOf(const QueuePair& qp, const rxe_send_wqe& wqe) {
+  CqEntry entry{};
+  entry.wc.wr_id = wqe.wr.wr_id;
+  entry.wc.status = IBV_WC_SUCCESS;
+  entry.wc.opcode = wqe.wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
+  entry.wc.byte_len = wqe.dma.length;
+  entry.wc.qp_num = qp.base.qp_num;
+  return entry;
+}
+
+bool IsExecutable(const rxe_send_wqe& wqe) {
+  return (wqe.wr.opcode == IBV_WR_RDMA_WRITE || wqe.wr.opcode == IBV_WR_RDMA_READ) &&
+         wqe.dma.length > 0 && wqe.dma.length <= kMaxPermittedBytes;
+}
+
+}  // namespace
+
+bool ExecutePosted(QueuePair& qp, uint32_t index) {
+  const uint64_t now_ns = qp.memory.now_ns();
+  const auto& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
+  if (qp.control->permit.Number() == 0 || !IsExecutable(wqe) ||
+      now_ns - qp.posted_ns >= kPermitFor_ns || qp.send_ring.Consumer() != index ||
+      std::atomic_ref(qp.control->state).load(std::memory_order_acquire) != IBV_QPS_RTS) {
+    qp.posted_ns = now_ns;
+    return false;
+  }
+  JobPage* const page = client::Jobs();
+  if (page == nullptr || !CanCopyGuarded()) return false;
+  const bool is_signaled = IsSignaled(qp, wqe);
+  if (!is_signaled && now_ns - qp.executed_ns < kStreamGap_ns) return false;
+  CompletionQueue& cq = *Of(qp.base.send_cq);
+  std::optional<CompletionPlace> place;
+  if (is_signaled && !place.emplace(cq).IsFree()) return false;
+  uint32_t mtu_bytes = 0;
+  if (!Copy(qp, *page, wqe, index, mtu_bytes)) return false;
+  Count(qp, wqe, mtu_bytes);
+  qp.executed_ns = now_ns;
+  if (!is_signaled) return true;
+  const bool raises = cq.control->PutExecuted(CompletionOf(qp, wqe));
+  place.reset();
+  if (raises) client::RingQueue(qp.base.handle, qp.doorbell);
+  return true;
+}
+
+}  // namespace rdmaemu::shim
