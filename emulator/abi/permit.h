@@ -39,10 +39,10 @@ struct PermittedRegion {
 
 // The host writes it. A reader compares `number` before and after it has read the other members.
 struct Permit {
-  uint32_t number;     // 0: none. Each permit of a queue pair has another number.
-  uint32_t index;      // the permit holds while the send ring is empty at this index
-  uint32_t pid;        // of the other process, as the program sees it
-  uint32_t mtu_bytes;  // of the path
+  uint32_t number;             // 0: none. Each permit of a queue pair has another number.
+  uint32_t index;              // the permit holds while the send ring is empty at this index
+  uint32_t pid;                // of the other process, as the program sees it
+  uint32_t mtu_bytes;          // of the path
   PermittedRegion own, other;  // `own` has key 0 if only inline data was sent
 
   // Publishes a permit, or ends the published one (`to.number` is 0).

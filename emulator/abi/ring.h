@@ -38,8 +38,8 @@ struct alignas(64) CqControl {
   // between their accesses to this word and to the ring.
   uint32_t armed;
   uint32_t overrun;  // the host sets this when the queue lost a completion
-  // The completion of a request that the program executed itself (permit.h). It precedes all entries
-  // of the ring.
+  // The completion of a request that the program executed itself (permit.h). It precedes all
+  // entries of the ring.
   enum ExecutedState : uint32_t { kNone, kFull, kTaken };
   uint32_t executed_state;
   CqEntry executed;
@@ -47,8 +47,8 @@ struct alignas(64) CqControl {
   ExecutedState Executed() {
     return ExecutedState{std::atomic_ref(executed_state).load(std::memory_order_acquire)};
   }
-  // Takes the completion. Returns false if there is none. Forked processes share the queue, and only
-  // one of them gets the completion.
+  // Takes the completion. Returns false if there is none. Forked processes share the queue, and
+  // only one of them gets the completion.
   bool TakeExecuted(CqEntry& out) {
     uint32_t full = kFull;
     if (Executed() != kFull ||

@@ -66,7 +66,8 @@ class Node final : public DatagramSink {
       : random(7),
         address(*NetAddress::Parse(address)),
         verbs({shared_memory, counters, memory, random, trace, {}, payload_shortcuts}),
-        engine({verbs, memory, random, *this, trace}) {
+        engine({verbs, memory, random, *this, trace, nullptr, nullptr, nullptr,
+                [this] { return permits_execution; }}) {
     verbs.SetTransport(&engine);
     Profile profile = *BuiltInProfile("rxe");
     verbs.AddDevice(DeviceConfig{"rxe0", profile, {{this->address, 9000}}});
@@ -100,6 +101,7 @@ class Node final : public DatagramSink {
   bool takes_unfilled() const override { return sends_forms; }
 
   std::vector<JobReference> referred;  // the copy jobs of forms, if shared memory has a descriptor
+  bool permits_execution = false;
   bool sends_forms = false;
   bool is_full = false;  // there is no room for forms
 

@@ -71,8 +71,7 @@ bool Permits::MayGrant(const QpContext& context, const SendWqe& request) const {
 
 QpContext* Permits::PeerOf(const QpContext& context) const {
   const QueuePair& qp = *context.qp;
-  QueuePair* const peer =
-      environment_.verbs.FindQp(qp.path.destination, qp.attr.dest_qp_num);
+  QueuePair* const peer = environment_.verbs.FindQp(qp.path.destination, qp.attr.dest_qp_num);
   if (peer == nullptr || peer == &qp || peer->type != IBV_QPT_RC || peer->transport == nullptr ||
       (peer->state() != IBV_QPS_RTR && peer->state() != IBV_QPS_RTS) ||
       peer->attr.dest_qp_num != qp.qpn || !environment_.verbs.Carries(*peer) ||

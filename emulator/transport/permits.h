@@ -25,8 +25,8 @@ class Permits {
           EngineCounters& counters)
       : environment_(environment), doors_(doors), payloads_(payloads), counters_(counters) {}
 
-  // Permits the QP's program to execute requests like `request`, which was the last one in the queue
-  // and has completed. Does nothing if they need the host.
+  // Permits the QP's program to execute requests like `request`, which was the last one in the
+  // queue and has completed. Does nothing if they need the host.
   void Grant(QpContext& context, const SendWqe& request);
   // Ends the QP's permit before the host executes a posted request, and counts the executed ones.
   void Interrupt(QpContext& context) {

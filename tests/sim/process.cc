@@ -302,9 +302,9 @@ ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
                         : pull         ? machine_.memory.Copy(other, far, id_, mine)
                         : inline_bytes ? machine_.memory.Write(other, far, *inline_bytes)
                                        : machine_.memory.Copy(id_, mine, other, far);
-  const std::string kind = is_direct      ? "direct."
-                           : executes     ? pull ? "executed.read." : "executed.write."
-                                          : "copy.";
+  const std::string kind = is_direct  ? "direct."
+                           : executes ? pull ? "executed.read." : "executed.write."
+                                      : "copy.";
   world_.tally().Count(kind + (copied ? "done" : "failed"));
   if (!copied) {
     errno = EFAULT;
