@@ -73,17 +73,19 @@ QpContext* Permits::PeerOf(const QpContext& context) const {
   const QueuePair& qp = *context.qp;
   QueuePair* const peer = environment_.verbs.FindQp(qp.path.destination, qp.attr.dest_qp_num);
   if (peer == nullptr || peer == &qp || peer->type != IBV_QPT_RC || peer->transport == nullptr ||
-      (peer->state() != IBV_QPS_RTR && peer->state() != IBV_QPS_RTS) ||
-      peer->attr.dest_qp_num != qp.qpn || !environment_.verbs.Carries(*peer) ||
-      !environment_.verbs.Carries(qp)) {
+      peer->attr.dest_qp_num != qp.qpn) {
     return nullptr;
   }
-  auto* const of_peer = static_cast<QpContext*>(peer->transport.get());
-  const ResponderState& s = of_peer->responder;
-  const bool is_quiet = s.message == Message::kNone && s.responses.empty() && !s.receive &&
-                        of_peer->parked[0].trains.empty() &&
-                        s.expected_psn == context.requester.next_psn;
-  return is_quiet ? of_peer : nullptr;
+  return static_cast<QpContext*>(peer->transport.get());
+}
+
+bool Permits::IsReady(const QpContext& context, const QpContext& peer) const {
+  const ResponderState& s = peer.responder;
+  const ibv_qp_state state = peer.qp->state();
+  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && environment_.verbs.Carries(*peer.qp) &&
+         environment_.verbs.Carries(*context.qp) && s.message == Message::kNone &&
+         s.responses.empty() && !s.receive && peer.parked[0].trains.empty() &&
+         s.expected_psn == context.requester.next_psn;
 }
 
 // Returns a permit without number and index. Its pid is 0 if the program must not execute requests.
@@ -119,7 +121,7 @@ Permit Permits::PermitFor(const QpContext& context, const QpContext& peer,
 void Permits::Grant(QpContext& context, const SendWqe& request) {
   if (!MayGrant(context, request)) return;
   QpContext* const peer = PeerOf(context);
-  if (peer == nullptr) return;
+  if (peer == nullptr || !IsReady(context, *peer)) return;
   Permit permit = PermitFor(context, *peer, request);
   if (permit.pid == 0) return;
   // Earlier completions and payloads must be visible before the results of executed requests.
@@ -129,18 +131,16 @@ void Permits::Grant(QpContext& context, const SendWqe& request) {
     granted.is_listed = true;
     listed_.push_back(&context);
   }
-  (void)TakeNew(context.qp->control->executed.writes, granted.counted.writes);
-  (void)TakeNew(context.qp->control->executed.reads, granted.counted.reads);
   if (++granted.last_number == 0) granted.last_number = 1;
   permit.number = granted.last_number;
   permit.index = context.requester.next_index;
-  granted.peer = peer;
   granted.given = permit;
   context.qp->control->permit.Publish(permit);
 }
 
 void Permits::InterruptNow(QpContext& context) {
   Settle(context);
+  if (context.permit.given.number == 0) return;
   context.permit.given = {};
   context.qp->control->permit.Publish({});
 }
@@ -151,28 +151,30 @@ void Permits::Settle() {
 
 // Counts as the engine would have: each WRITE has one acknowledgement, and each READ one request.
 void Permits::Settle(QpContext& context) {
-  GrantedPermit& granted = context.permit;
-  if (granted.given.number == 0) return;
-  const Executed::Requests writes =
-      TakeNew(context.qp->control->executed.writes, granted.counted.writes);
-  const Executed::Requests reads =
-      TakeNew(context.qp->control->executed.reads, granted.counted.reads);
+  Executed& shared = context.qp->control->executed;
+  Executed& counted = context.permit.counted;
+  const Executed::Requests writes = TakeNew(shared.writes, counted.writes);
+  const Executed::Requests reads = TakeNew(shared.reads, counted.reads);
   if (writes.count == 0 && reads.count == 0) return;
   const uint64_t there = writes.packets + reads.count, back = writes.count + reads.packets;
   counters_.messages_sent += writes.count + reads.count;
   counters_.bytes_sent += writes.bytes + reads.bytes;
   counters_.local_packets += there + back;
-  Device &from = *context.qp->device, &to = *granted.peer->qp->device;
-  from.counters.sent_pkts += there;
-  to.counters.rcvd_pkts += there;
-  to.counters.sent_pkts += back;
-  from.counters.rcvd_pkts += back;
+  PortCounters& from = context.qp->device->counters;
+  from.sent_pkts += there;
+  from.rcvd_pkts += back;
   RequesterState& requester = context.requester;
-  requester.next_psn = PsnAdd(requester.next_psn, PsnsOf(writes.packets + reads.packets));
+  const uint32_t psns = PsnsOf(writes.packets + reads.packets);
+  requester.next_psn = PsnAdd(requester.next_psn, psns);
   requester.unacked_psn = requester.highest_psn = requester.next_psn;
   requester.packets_without_ack = 0;
-  ResponderState& responder = granted.peer->responder;
-  responder.expected_psn = requester.next_psn;
+  QpContext* const peer = PeerOf(context);
+  if (peer == nullptr) return;
+  PortCounters& to = peer->qp->device->counters;
+  to.rcvd_pkts += there;
+  to.sent_pkts += back;
+  ResponderState& responder = peer->responder;
+  responder.expected_psn = PsnAdd(responder.expected_psn, psns);
   if (writes.count > 0) responder.ack_psn = responder.expected_psn;
   responder.msn = PsnAdd(responder.msn, PsnsOf(writes.count + reads.count));
 }
@@ -193,7 +195,6 @@ void Permits::EndAll() {
     Settle(*context);
     context->permit.is_listed = false;
     context->permit.given = {};
-    context->permit.peer = nullptr;
   }
   listed_.clear();
 }

@@ -30,7 +30,7 @@ class Permits {
   void Grant(QpContext& context, const SendWqe& request);
   // Ends the QP's permit before the host executes a posted request, and counts the executed ones.
   void Interrupt(QpContext& context) {
-    if (context.permit.given.number != 0) InterruptNow(context);
+    if (context.permit.last_number != 0) InterruptNow(context);
   }
   // Counts the executed requests of all QPs. Call this before someone reads a counter.
   void Settle();
@@ -40,8 +40,10 @@ class Permits {
 
  private:
   bool MayGrant(const QpContext& context, const SendWqe& request) const;
-  // Returns the context of the QP that answers, if its program may be read or written.
+  // Returns the context of the QP that answers. nullptr: there is none.
   QpContext* PeerOf(const QpContext& context) const;
+  // Returns true if the peer answers requests, and has answered all of them.
+  bool IsReady(const QpContext& context, const QpContext& peer) const;
   Permit PermitFor(const QpContext& context, const QpContext& peer, const SendWqe& request) const;
   void InterruptNow(QpContext& context);
   void Settle(QpContext& context);

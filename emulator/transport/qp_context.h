@@ -137,15 +137,12 @@ struct WriteCursor {
   uint32_t left = 0;
 };
 
-struct QpContext;
-
 // The permit of a requester (permits.h).
 struct GrantedPermit {
   bool is_listed = false;
-  Permit given{};             // number 0: none now
-  uint32_t last_number = 0;   // of all permits of the QP
-  QpContext* peer = nullptr;  // the responder
-  Executed counted{};         // the requests that the host has counted
+  Permit given{};            // number 0: none now
+  uint32_t last_number = 0;  // of all permits of the QP
+  Executed counted{};        // the requests that the host has counted
 };
 
 struct QpContext final : TransportState {

@@ -79,6 +79,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   if (consumer != producer) client::AcquireFromDevice();
   int taken = 0;
   if (CqEntry executed; count > 0 && cq.control->TakeExecuted(executed)) {
+    client::AcquireFromDevice();
     memcpy(&out[taken++], &executed.wc, sizeof *out);
   }
   bool begun = false;

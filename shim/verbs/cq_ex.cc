@@ -27,7 +27,11 @@ bool TakeFromRing(CompletionQueue& cq) {
 }
 
 bool TakeCurrent(CompletionQueue& cq) {
-  if (!cq.control->TakeExecuted(cq.current) && !TakeFromRing(cq)) return false;
+  if (cq.control->TakeExecuted(cq.current)) {
+    client::AcquireFromDevice();
+  } else if (!TakeFromRing(cq)) {
+    return false;
+  }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
   cq.extended.wr_id = cq.current.wc.wr_id;
   return true;

@@ -102,6 +102,7 @@ struct QueuePair {
   uint32_t next_ssn;
   uint64_t posted_ns;    // when the program last posted a request for the host
   uint64_t executed_ns;  // when it last executed one itself
+  bool is_refused;       // the system denies the program the memory of the other process
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index before the list
   uint32_t next_slot;      // slot of the next request

@@ -103,6 +103,7 @@ bool Copy(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, uint32_t index,
   const ssize_t moved =
       CopyGuarded(turn.guard(), static_cast<pid_t>(permit.pid), wqe.wr.opcode == IBV_WR_RDMA_READ,
                   {&sides->own, 1}, {&sides->other, 1});
+  if (moved < 0 && (errno == EPERM || errno == ENOSYS)) qp.is_refused = true;
   errno = before;
   return moved == static_cast<ssize_t>(wqe.dma.length);
 }
@@ -139,7 +140,7 @@ bool IsExecutable(const rxe_send_wqe& wqe) {
 bool ExecutePosted(QueuePair& qp, uint32_t index) {
   const uint64_t now_ns = qp.memory.now_ns();
   const auto& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
-  if (qp.control->permit.Number() == 0 || !IsExecutable(wqe) ||
+  if (qp.control->permit.Number() == 0 || qp.is_refused || !IsExecutable(wqe) ||
       now_ns - qp.posted_ns >= kPermitFor_ns || qp.send_ring.Consumer() != index ||
       std::atomic_ref(qp.control->state).load(std::memory_order_acquire) != IBV_QPS_RTS) {
     qp.posted_ns = now_ns;

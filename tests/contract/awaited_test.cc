@@ -1,0 +1,368 @@
+// WRITEs and READs of a program that awaits each completion before it posts the next request. An
+// implementation may execute such requests in another way than streams: in the calling thread, or
+// without the other side. Programs must see no difference.
+#include <thread>
+
+#include "tests/contract/support/loopback.h"
+#include "tests/contract/support/payload.h"
+
+namespace rdma_contract {
+namespace {
+
+// Also the sizes beside the longest request that the emulator's programs execute themselves.
+constexpr uint32_t kSizes[] = {1, 8, 255, 256, 257, 4096, 4097, 8191, 8192, 8193, 65536};
+constexpr int kRounds = 8;
+
+class Awaited : public PayloadTest {
+ protected:
+  template <class Body>
+  void ForSizes(Body body, const QpSpec& spec = {}) {
+    for (const uint32_t size : kSizes) {
+      SCOPED_TRACE(size);
+      PayloadPair pair(GetParam(), size, spec);
+      ASSERT_NO_FATAL_FAILURE(body(pair));
+      EXPECT_TRUE(GuardsIntact());
+    }
+  }
+};
+
+void ExpectDone(PayloadPair& p, const WorkRequest& request) {
+  const Completion done = p.local.Poll(p.pair.local, Queue::kSend);
+  ASSERT_TRUE(done.found);
+  ASSERT_EQ(done.wc.status, IBV_WC_SUCCESS) << Describe(done);
+  EXPECT_EQ(done.wc.wr_id, request.wr_id);
+  EXPECT_EQ(done.wc.qp_num, p.pair.local_address.qpn);
+  EXPECT_EQ(done.wc.opcode,
+            request.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE);
+  EXPECT_FALSE(p.local.Poll(p.pair.local, Queue::kSend, 0).found) << "one completion each";
+}
+void Execute(PayloadPair& p, const WorkRequest& request) {
+  ASSERT_EQ(p.local.PostSend(p.pair.local, request), 0);
+  ExpectDone(p, request);
+}
+
+TEST_P(Awaited, WritesArriveBeforeTheirCompletions) {
+  ForSizes([](PayloadPair& p) {
+    WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+    for (int i = 0; i < kRounds; i++) {
+      write.wr_id = 100 + static_cast<uint64_t>(i);
+      FillPattern(p.here.bytes(), static_cast<uint32_t>(10 + i));
+      ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+      EXPECT_EQ(FirstDifference(p.there.bytes(), static_cast<uint32_t>(10 + i)), -1);
+    }
+  });
+}
+
+TEST_P(Awaited, ReadsReturnWhatIsThere) {
+  ForSizes([](PayloadPair& p) {
+    WorkRequest read = p.Post(IBV_WR_RDMA_READ, p.to.rkey);
+    for (int i = 0; i < kRounds; i++) {
+      FillPattern(p.there.bytes(), static_cast<uint32_t>(10 + i));
+      ASSERT_NO_FATAL_FAILURE(Execute(p, read));
+      EXPECT_EQ(FirstDifference(p.here.bytes(), static_cast<uint32_t>(10 + i)), -1);
+    }
+  });
+}
+
+TEST_P(Awaited, InlineWritesArrive) {
+  QpSpec spec;
+  spec.inline_bytes = 64;
+  PayloadPair p(GetParam(), 64, spec);
+  WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+  write.flags |= IBV_SEND_INLINE;
+  for (int i = 0; i < kRounds; i++) {
+    FillPattern(p.here.bytes(), static_cast<uint32_t>(10 + i));
+    ASSERT_EQ(p.local.PostSend(p.pair.local, write), 0);
+    FillPattern(p.here.bytes(), 1);  // an inline buffer is free at once
+    ASSERT_NO_FATAL_FAILURE(ExpectDone(p, write));
+    EXPECT_EQ(FirstDifference(p.there.bytes(), static_cast<uint32_t>(10 + i)), -1);
+  }
+}
+
+TEST_P(Awaited, UnsignaledWritesPrecedeTheNextSignaledOne) {
+  ForSizes([](PayloadPair& p) {
+    WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+    for (int i = 0; i < kRounds; i++) {
+      write.flags = i % 4 == 3 ? IBV_SEND_SIGNALED : 0;
+      FillPattern(p.here.bytes(), static_cast<uint32_t>(10 + i));
+      ASSERT_EQ(p.local.PostSend(p.pair.local, write), 0);
+      if (i % 4 != 3) continue;
+      ASSERT_NO_FATAL_FAILURE(ExpectDone(p, write));
+      EXPECT_EQ(FirstDifference(p.there.bytes(), static_cast<uint32_t>(10 + i)), -1);
+    }
+  });
+}
+
+TEST_P(Awaited, RequestsOfAllKindsKeepTheirOrder) {
+  ForSizes([](PayloadPair& p) {
+    const WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+    const WorkRequest read = p.Post(IBV_WR_RDMA_READ, p.to.rkey);
+    for (int i = 0; i < kRounds; i++) {
+      FillPattern(p.here.bytes(), 3);
+      ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+      // The SEND goes to the same bytes. The receiver has not polled it when the READ begins.
+      FillPattern(p.here.bytes(), 4);
+      ASSERT_NO_FATAL_FAILURE(p.DeliverUnpolled());
+      FillPattern(p.here.bytes(), 5);
+      ASSERT_NO_FATAL_FAILURE(Execute(p, read));
+      EXPECT_EQ(FirstDifference(p.here.bytes(), 4), -1);
+      ASSERT_NO_FATAL_FAILURE(Execute(p, read));
+      FillPattern(p.here.bytes(), 6);
+      ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+      ASSERT_NO_FATAL_FAILURE(p.ExpectReceived());
+      EXPECT_EQ(FirstDifference(p.there.bytes(), 6), -1) << "the WRITE was last";
+    }
+  });
+}
+
+// ---- what must fail
+
+// Executes some WRITEs, and then one that must fail.
+void ExpectFailure(PayloadPair& p, const WorkRequest& bad, ibv_wc_status status) {
+  const WorkRequest good = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+  for (int i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Execute(p, good));
+  p.MakeOwn();
+  ASSERT_EQ(p.local.PostSend(p.pair.local, bad), 0);
+  const Completion failed = p.local.Poll(p.pair.local, Queue::kSend);
+  ASSERT_TRUE(failed.found);
+  EXPECT_EQ(failed.wc.status, status) << Describe(failed);
+  EXPECT_EQ(p.local.StateOf(p.pair.local), IBV_QPS_ERR);
+  EXPECT_EQ(p.FirstForeign(), -1);
+}
+
+TEST_P(Awaited, AWriteBeyondTheRegionFails) {
+  PayloadPair p(GetParam(), 64);
+  WorkRequest bad = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+  bad.remote_address++;
+  ExpectFailure(p, bad, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_P(Awaited, AWriteWithAnotherKeyFails) {
+  PayloadPair p(GetParam(), 64);
+  ExpectFailure(p, p.Post(IBV_WR_RDMA_WRITE, p.to.rkey ^ 1), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_P(Awaited, AWriteFromBeyondTheLocalRegionFails) {
+  PayloadPair p(GetParam(), 64);
+  WorkRequest bad = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+  bad.piece[0].addr++;
+  p.local.PostSend(p.pair.local, bad);
+  const Completion failed = p.local.Poll(p.pair.local, Queue::kSend);
+  ASSERT_TRUE(failed.found);
+  EXPECT_NE(failed.wc.status, IBV_WC_SUCCESS);
+}
+
+TEST_P(Awaited, AReadWithoutTheRightFails) {
+  PayloadPair p(GetParam(), 64);
+  const Region writable =
+      p.remote.Register(p.there, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  const WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, writable.rkey);
+  for (int i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+  ASSERT_EQ(p.local.PostSend(p.pair.local, p.Post(IBV_WR_RDMA_READ, writable.rkey)), 0);
+  const Completion failed = p.local.Poll(p.pair.local, Queue::kSend);
+  ASSERT_TRUE(failed.found);
+  EXPECT_EQ(failed.wc.status, IBV_WC_REM_ACCESS_ERR) << Describe(failed);
+}
+
+// ---- rights that end
+
+struct DeregisterOrder {
+  int region;
+  uint64_t memory;
+  size_t bytes;
+};
+int DeregisterAndUse(State& state, const DeregisterOrder& order) {
+  ibv_mr*& mr = state.mrs[static_cast<size_t>(order.region)];
+  const int error = ibv_dereg_mr(mr);
+  mr = nullptr;
+  memset(reinterpret_cast<void*>(order.memory), kOwn, order.bytes);
+  return error;
+}
+
+TEST_P(Awaited, NothingArrivesAfterDeregistration) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "its steps run one after the other";
+  for (int run = 0; run < 20; run++) {
+    PayloadPair p(GetParam(), 4096);
+    const WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+    for (int i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+    p.remote.worker().Begin(&DeregisterAndUse,
+                            DeregisterOrder{p.to.index, p.there.address(), p.there.size});
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    while (status == IBV_WC_SUCCESS) {
+      ASSERT_EQ(p.local.PostSend(p.pair.local, write), 0);
+      const Completion done = p.local.Poll(p.pair.local, Queue::kSend);
+      ASSERT_TRUE(done.found);
+      status = done.wc.status;
+    }
+    EXPECT_EQ(status, IBV_WC_REM_ACCESS_ERR);
+    ASSERT_EQ(p.remote.worker().Finish<int>(), 0);
+    EXPECT_EQ(p.FirstForeign(), -1);
+  }
+}
+
+TEST_P(Awaited, NothingArrivesAfterTheQueuePairHasEnded) {
+  PayloadPair p(GetParam(), 4096);
+  const WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+  for (int i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(p.remote.Modify(p.pair.remote, attr, IBV_QP_STATE), 0);
+  p.MakeOwn();
+  ASSERT_EQ(p.local.Modify(p.pair.local, attr, IBV_QP_STATE), 0);
+  ASSERT_EQ(p.local.PostSend(p.pair.local, write), 0);
+  const Completion flushed = p.local.Poll(p.pair.local, Queue::kSend);
+  ASSERT_TRUE(flushed.found);
+  EXPECT_EQ(flushed.wc.status, IBV_WC_WR_FLUSH_ERR) << Describe(flushed);
+  EXPECT_EQ(p.FirstForeign(), -1);
+}
+
+EACH_WAY_OF_SIDES(Awaited);
+
+// ---- completion queues
+
+class AwaitedQueue : public LoopbackTest {
+ protected:
+  void Connect() {
+    LoopbackTest::Connect();
+    channel.reset(ibv_create_comp_channel(context.get()));
+    ASSERT_TRUE(channel);
+    queue = MakeCq(16, channel.get(), kUser);
+    ASSERT_TRUE(queue);
+    std::swap(queue, send_cq);
+    writer = Make(IBV_QPT_RC, {8, 8, 1, 1, 0}, nullptr, receive_cq.get());
+    target = Make(IBV_QPT_RC, {8, 8, 1, 1, 0}, nullptr, receive_cq.get());
+    std::swap(queue, send_cq);
+    ASSERT_TRUE(writer && target);
+    ASSERT_EQ(Join(writer.get(), target.get()), 0);
+    ASSERT_EQ(Join(target.get(), writer.get()), 0);
+  }
+  int Write(ibv_qp* qp, uint64_t wr_id, size_t at = 0) {
+    ibv_sge piece{data.address() + 2048 + at, 8, mr->lkey};
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = wr_id;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.wr.rdma = {data.address() + at, mr->rkey};
+    return ibv_post_send(qp, &wr, &bad);
+  }
+  ibv_wc Next(ibv_cq* cq) {
+    const Completion next = PollOne(cq);
+    EXPECT_TRUE(next.found);
+    EXPECT_EQ(next.wc.status, IBV_WC_SUCCESS);
+    return next.wc;
+  }
+  void Await(ibv_qp* qp, uint64_t wr_id) {
+    ASSERT_EQ(Write(qp, wr_id), 0);
+    ASSERT_EQ(Next(qp->send_cq).wr_id, wr_id);
+  }
+  void AwaitSome(ibv_qp* qp) {
+    for (uint64_t i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Await(qp, 1000 + i));
+  }
+
+  Channel channel;
+  Cq queue;  // the send CQ of `writer`, on `channel`
+  Qp writer, target;
+};
+
+TEST_F(AwaitedQueue, AnArmedQueueRaisesAnEventForEachRequest) {
+  Connect();
+  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
+  for (uint64_t i = 0; i < kRounds; i++) {
+    ASSERT_EQ(ibv_req_notify_cq(queue.get(), 0), 0);
+    ASSERT_EQ(Write(writer.get(), i), 0);
+    ibv_cq* raised = nullptr;
+    void* user = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &raised, &user), 0);
+    EXPECT_EQ(raised, queue.get());
+    EXPECT_EQ(Next(queue.get()).wr_id, i);
+  }
+  ibv_ack_cq_events(queue.get(), kRounds);
+}
+
+// The waiting thread arms the queue and looks once more, as ibv_get_cq_event(3) says.
+TEST_F(AwaitedQueue, AThreadThatSleepsMissesNoCompletion) {
+  constexpr uint64_t kRequests = 2000;
+  Connect();
+  std::atomic<uint64_t> done = 0;
+  std::thread waiter([&] {
+    unsigned events = 0;
+    while (done < kRequests) {
+      ibv_wc wc{};
+      if (ibv_poll_cq(queue.get(), 1, &wc) == 1) {
+        EXPECT_EQ(wc.wr_id, done);
+        done++;
+        continue;
+      }
+      if (ibv_req_notify_cq(queue.get(), 0) != 0) break;
+      if (ibv_poll_cq(queue.get(), 1, &wc) == 1) {
+        EXPECT_EQ(wc.wr_id, done);
+        done++;
+        continue;
+      }
+      ibv_cq* raised = nullptr;
+      void* user = nullptr;
+      if (ibv_get_cq_event(channel.get(), &raised, &user) != 0) break;
+      events++;
+    }
+    ibv_ack_cq_events(queue.get(), events);
+  });
+  for (uint64_t i = 0; i < kRequests; i++) {
+    EXPECT_EQ(Write(writer.get(), i), 0);
+    while (done <= i) sched_yield();
+  }
+  waiter.join();
+  EXPECT_EQ(done, kRequests);
+}
+
+TEST_F(AwaitedQueue, CompletionsOfOneQueuePairKeepTheirOrder) {
+  Connect();
+  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
+  for (uint64_t round = 0; round < 200; round++) {
+    const uint64_t burst = 1 + round % 5;
+    for (uint64_t i = 0; i < burst; i++) ASSERT_EQ(Write(writer.get(), round * 10 + i), 0);
+    for (uint64_t i = 0; i < burst; i++) EXPECT_EQ(Next(queue.get()).wr_id, round * 10 + i);
+  }
+}
+
+TEST_F(AwaitedQueue, ResizingKeepsACompletion) {
+  Connect();
+  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
+  for (uint64_t i = 0; i < kRounds; i++) {
+    ASSERT_EQ(Write(writer.get(), i), 0);
+    if (ibv_resize_cq(queue.get(), 16 + static_cast<int>(i)) != 0) GTEST_SKIP() << "no resizing";
+    EXPECT_EQ(Next(queue.get()).wr_id, i);
+  }
+}
+
+TEST_F(AwaitedQueue, ACompletionOutlivesItsQueuePair) {
+  Connect();
+  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
+  const uint32_t qpn = writer->qp_num;
+  ASSERT_EQ(Write(writer.get(), 7), 0);
+  writer.reset();
+  ibv_wc wc{};
+  // rdma_rxe keeps the completion. Libraries of RNICs remove it.
+  if (ibv_poll_cq(queue.get(), 1, &wc) == 1) {
+    EXPECT_EQ(wc.wr_id, 7u);
+    EXPECT_EQ(wc.qp_num, qpn);
+  }
+  EXPECT_EQ(ibv_poll_cq(queue.get(), 1, &wc), 0);
+}
+
+TEST_F(AwaitedQueue, ThreadsOnTheirOwnQueuePairsDoNotDisturbEachOther) {
+  Connect();
+  constexpr uint64_t kRequests = 3000;
+  std::thread other([&] {
+    for (uint64_t i = 0; i < kRequests; i++) {
+      ASSERT_EQ(Write(a.get(), i, 64), 0);
+      ASSERT_EQ(Next(send_cq.get()).wr_id, i);
+    }
+  });
+  for (uint64_t i = 0; i < kRequests; i++) ASSERT_NO_FATAL_FAILURE(Await(writer.get(), i));
+  other.join();
+}
+
+}  // namespace
+}  // namespace rdma_contract
