@@ -47,6 +47,7 @@ DrivenTime::Pause DomainTime::GoOn(bool alone, std::optional<Time> limit) {
   is_idle_ = true;
   const runtime::TimeDomain::Answer answer = domain_->BecomeIdle(
       runtime::RealNow(), {next.deadline(), /*awaits_application=*/false, did_work});
+  if (const std::optional<std::string> damage = domain_->TakeDamage()) Note(*damage);
   if (!answer.is_due) return {.machine = answer.look_again};
   Resume();
   timers_.Expire(Now());

@@ -469,6 +469,7 @@ Duration HostProcess::SleepTime() {
   if (domain_ == nullptr) return sleep;
   const TimeDomain::Answer answer = domain_->BecomeIdle(
       real, {deadline, host_->AwaitsApplication(now), std::exchange(did_work_, false)});
+  if (const std::optional<std::string> damage = domain_->TakeDamage()) PrintWarning(*damage);
   return answer.is_due ? Duration::zero() : std::min(sleep, answer.look_again);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "emulator/runtime/byte_lock.h"
 #include "emulator/runtime/domain_page.h"
@@ -287,7 +288,7 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
   std::vector<std::string> to_wake;
   Answer answer{false, kLookAgain};
   // If the file is damaged, virtual time only runs.
-  Change([&](DomainPage& page) {
+  const bool is_stored = Change([&](DomainPage& page) {
     TakeSlotIn(page);  // another host may have started a new file
     DomainSlot& own = page.slots[slot_];
     own.is_idle = 1;
@@ -311,8 +312,16 @@ TimeDomain::Answer TimeDomain::BecomeIdle(Time real, const Idle& idle) {
     answer = Decide(page, real, to_wake);
     return true;
   });
+  is_damaged_ = !is_stored && slot_ != kMaxHosts;
   Wake(to_wake);
   return answer;
+}
+
+std::optional<std::string> TimeDomain::TakeDamage() {
+  if (!is_damaged_ || std::exchange(is_damage_told_, true)) return std::nullopt;
+  return "another process has cut or overwritten " + FilePath() + ", so " +
+         (kind_ == Kind::kVirtual ? "time no longer jumps" : "time stands still") +
+         "; end the programs and hosts that use this directory, and start them again";
 }
 
 void TimeDomain::BecomeBusy() {

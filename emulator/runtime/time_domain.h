@@ -83,6 +83,9 @@ class TimeDomain final : public Clock {
   };
   // Marks the host idle. Advances the time if all other hosts are idle.
   Answer BecomeIdle(Time real, const Idle& idle);
+  // Returns a message for the user, once, after BecomeIdle has found that another process has
+  // damaged the file. Time then never jumps.
+  std::optional<std::string> TakeDamage();
   // Marks the host busy. Call this before the host reads the clock again.
   void BecomeBusy();
   // The timer of alarm(2), which a process keeps over execve(2).
@@ -177,6 +180,7 @@ class TimeDomain final : public Clock {
   GuestFd file_, wake_fd_;
   size_t slot_ = kMaxHosts;  // none
   bool is_idle_ = false;
+  bool is_damaged_ = false, is_damage_told_ = false;
   std::array<Duration, kClocks.size()> clock_bases_{};
   Duration offset_{};  // added to real time; for manual and program time, the time itself
   uint64_t generation_ = 0;

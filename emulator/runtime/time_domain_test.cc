@@ -263,6 +263,12 @@ TEST_F(VirtualTime, AFileThatIsCutShortOrFilledWithAnythingStopsNobody) {
   const auto a = Join("a", kA);
   ASSERT_EQ(truncate(File().c_str(), 100), 0);
   EXPECT_FALSE(Idle(*a, seconds(1)).is_due);
+  EXPECT_EQ(
+      a->TakeDamage(),
+      "another process has cut or overwritten " + File() +
+          ", so time no longer jumps; end the programs and hosts that use this directory, and "
+          "start them again");
+  EXPECT_EQ(a->TakeDamage(), std::nullopt) << "once";
   a->BecomeBusy();
   EXPECT_EQ(a->At(real), real) << "time only runs";
   const int fd = open(File().c_str(), O_WRONLY | O_CLOEXEC);
