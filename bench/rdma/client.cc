@@ -72,7 +72,8 @@ class Client {
 
   Json References(const Figure& figure) {
     switch (figure.measure) {
-      case Measure::kBandwidth: {
+      case Measure::kBandwidth:
+      case Measure::kAwaited: {
         const Buffer& own = endpoint_.buffer();
         const bool write = figure.opcode != IBV_WR_RDMA_READ;
         const double process_vm = ProcessVmFor(own, server_, write, figure.bytes, seconds_);
@@ -113,6 +114,11 @@ class Client {
         // A blocking client sleeps until half of its window is complete, and does not poll
         // meanwhile.
         if (figure.block_on_events) traffic.list = kBandwidthOutstanding / 2;
+        const Volume volume = SendFor(endpoint_, control_, traffic, server_, seconds_);
+        return {{"ours", static_cast<double>(volume.messages * figure.bytes) / volume.seconds}};
+      }
+      case Measure::kAwaited: {
+        traffic.outstanding = 1;
         const Volume volume = SendFor(endpoint_, control_, traffic, server_, seconds_);
         return {{"ours", static_cast<double>(volume.messages * figure.bytes) / volume.seconds}};
       }

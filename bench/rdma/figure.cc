@@ -14,6 +14,8 @@ const std::map<std::string, Figure> kFigures = {
     {"write", {Measure::kBandwidth, IBV_WR_RDMA_WRITE}},
     {"read", {Measure::kBandwidth, IBV_WR_RDMA_READ}},
     {"write_events", {Measure::kBandwidth, IBV_WR_RDMA_WRITE, true}},
+    {"write_awaited", {Measure::kAwaited, IBV_WR_RDMA_WRITE}},
+    {"read_awaited", {Measure::kAwaited, IBV_WR_RDMA_READ}},
     {"send_rate", {Measure::kMessageRate, IBV_WR_SEND}},
     {"send_rate_inline", {Measure::kMessageRate, IBV_WR_SEND, false, true}},
     {"latency_poll", {Measure::kLatency, IBV_WR_SEND, false, true}},

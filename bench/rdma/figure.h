@@ -11,6 +11,7 @@ namespace rdma_bench {
 
 enum class Measure {
   kBandwidth,    // 16 outstanding
+  kAwaited,      // one outstanding: the client awaits each completion
   kMessageRate,  // small messages, posted as lists
   kLatency,
   kConnections,

@@ -4,12 +4,25 @@
 #include <cstdio>
 #include <utility>
 
+#include "emulator/embedded/libc_waits.h"
 #include "emulator/embedded/program_clock.h"
 #include "emulator/embedded/threads.h"
 
 namespace rdmaemu::embedded {
 
 std::atomic<bool> DomainTime::is_joined_{false}, DomainTime::is_idle_{false};
+std::atomic<int64_t> DomainTime::looked_ns_{0};
+
+bool DomainTime::MayHaveStopped() {
+  if (!IsJoined()) return false;
+  timespec now{};
+  Libc().clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ns =
+      (std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec)).count();
+  if (now_ns - looked_ns_.load(std::memory_order_relaxed) < kLookAfter.count()) return false;
+  looked_ns_.store(now_ns, std::memory_order_relaxed);
+  return true;
+}
 
 runtime::OrMessage<std::unique_ptr<DomainTime>> DomainTime::Join(
     ProgramTimers& timers, std::function<bool(pid_t)> is_waiting) {
@@ -71,6 +84,10 @@ void DomainTime::Resume() {
   is_idle_ = false;
   domain_->BecomeBusy();
   ProgramClock::Publish(Now());
+}
+
+void DomainTime::LookAgain() {
+  if (!is_idle_ && domain_->LookAgain()) ProgramClock::Publish(Now());
 }
 
 void DomainTime::Note(const std::string& text) {

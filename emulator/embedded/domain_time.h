@@ -40,6 +40,12 @@ class DomainTime final : public DrivenTime {
   // Returns true if this process is marked as waiting although one of its threads may run again.
   static bool MayHaveMoved() { return is_idle_.load(std::memory_order_relaxed); }
 
+  // Returns true if this process may have been stopped since the last look at the time, because the
+  // machine's time has moved by kLookAfter. Other processes may have advanced the time meanwhile.
+  // Async-signal-safe.
+  static bool MayHaveStopped();
+  static constexpr Duration kLookAfter = std::chrono::microseconds(100);
+
   bool Settle() override { return false; }
   Pause GoOn(bool alone, std::optional<Time> limit) override;
   void Look(bool) override {}
@@ -53,6 +59,7 @@ class DomainTime final : public DrivenTime {
   void Note(const std::string& text) override;
   int wake_fd() const override { return domain_->wake_fd(); }
   void Resume() override;
+  void LookAgain() override;
   bool AwaitsProcess() override;
   void KeepAlarm(const TimerSetting& alarm) override {
     domain_->KeepAlarm({alarm.due, alarm.interval});
@@ -64,6 +71,7 @@ class DomainTime final : public DrivenTime {
       : domain_(std::move(domain)), timers_(timers), is_waiting_(std::move(is_waiting)) {}
 
   static std::atomic<bool> is_joined_, is_idle_;
+  static std::atomic<int64_t> looked_ns_;  // in the machine's time
   std::unique_ptr<runtime::TimeDomain> domain_;
   ProgramTimers& timers_;
   const std::function<bool(pid_t)> is_waiting_;

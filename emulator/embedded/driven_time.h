@@ -51,6 +51,8 @@ class DrivenTime {
   virtual void KeepAlarm(const TimerSetting&) {}
   // Records that a thread of the program runs again.
   virtual void Resume() {}
+  // Shows the current time to the program, whose process may have been stopped.
+  virtual void LookAgain() {}
 };
 
 }  // namespace rdmaemu::embedded

@@ -166,6 +166,11 @@ void ProcessHost::Resume() {
   if (driver_ != nullptr) driver_->Wake();  // it reports the next wait of its thread
 }
 
+void ProcessHost::LookAtTimeAgain() {
+  const std::lock_guard lock(mutex_);
+  if (driven_ != nullptr) driven_->LookAgain();
+}
+
 namespace {
 
 // Returns true for the command rdmaemu, which uses the machine's time.

@@ -130,6 +130,8 @@ class ProcessHost {
   // Records that a thread of the program runs. The thread reads a clock that other processes may
   // have advanced.
   void Resume();
+  // Shows the current time to the program, whose process may have been stopped meanwhile.
+  void LookAtTimeAgain();
 
   // Returns the number of the host that the calling thread is on. This is the first host until the
   // thread enters another. Call this under the lock, in With.

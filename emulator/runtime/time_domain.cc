@@ -324,6 +324,13 @@ std::optional<std::string> TimeDomain::TakeDamage() {
          "; end the programs and hosts that use this directory, and start them again";
 }
 
+bool TimeDomain::LookAgain() {
+  DomainPage page;
+  if (!Read(page) || Duration(page.offset_ns) <= offset_) return false;
+  offset_ = Duration(page.offset_ns);
+  return true;
+}
+
 void TimeDomain::BecomeBusy() {
   OpenAgainIfClosed();
   if (!is_idle_) return;

@@ -88,6 +88,9 @@ class TimeDomain final : public Clock {
   std::optional<std::string> TakeDamage();
   // Marks the host busy. Call this before the host reads the clock again.
   void BecomeBusy();
+  // Program time: reads the time. It may have advanced while a signal had stopped this busy
+  // process. Returns true if it has.
+  bool LookAgain();
   // The timer of alarm(2), which a process keeps over execve(2).
   struct Alarm {
     std::optional<Time> due;  // nullopt: disarmed

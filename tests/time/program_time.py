@@ -256,6 +256,31 @@ for stopped, until in ((20, 100), (200, 201)):
         run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
 
 
+def a_process_that_was_stopped_reads_the_current_time():
+    """Also before its next wait: it spins on shared memory."""
+    script = """
+import mmap, os, signal, time
+shared = mmap.mmap(-1, 4096)
+began = time.time()
+child = os.fork()
+if child == 0:
+    time.time()
+    shared[0] = 1
+    while shared[1] == 0:
+        pass
+    os._exit(0 if time.time() - began >= 100 else 1)
+while shared[0] == 0:
+    pass
+os.kill(child, signal.SIGSTOP)
+time.sleep(100)
+shared[1] = 1
+os.kill(child, signal.SIGCONT)
+assert os.wait()[1] == 0
+"""
+    with Emulator() as emulator:
+        run(emulator, free_addresses(1)[0], [sys.executable, "-c", script])
+
+
 def a_small_file_size_limit_ends_no_program():
     """It runs in the machine's time, because it cannot write to the file of the shared time."""
     with Emulator() as emulator:
@@ -284,8 +309,8 @@ assert subprocess.run(["perl", "-e", "alarm 50; system qw(sleep 70) if !fork; al
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("time.program_time", [(case.__name__, case) for case in (
         python_sleeps_and_reads_its_clocks, python_threads_take_turns,
-        a_stopped_process_does_not_stop_time, a_small_file_size_limit_ends_no_program,
-        an_alarm_outlives_execve,
+        a_stopped_process_does_not_stop_time, a_process_that_was_stopped_reads_the_current_time,
+        a_small_file_size_limit_ends_no_program, an_alarm_outlives_execve,
         python_makes_rdma_calls_between_its_sleeps, a_service_on_libevent_answers_after_an_hour,
         rping_an_hour_after_its_server, a_shell_gets_to_the_first_of_two_deadlines,
         a_program_closes_all_descriptors_and_opens_its_own, ucmatose_between_two_hosts,

@@ -11,6 +11,9 @@ namespace {
 // Reads a clock. A program that reads the clock in a loop waits for time.
 Duration Read(clockid_t clock) {
   if (DomainTime::MayHaveMoved() && !HostsMutex::IsMine()) ProcessHost::Get().Resume();
+  if (DomainTime::MayHaveStopped() && !HostsMutex::IsMine()) {
+    ProcessHost::Get().LookAtTimeAgain();
+  }
   if (ProgramClock::IsOfHosts() && ProgramClock::IsSpin() && !HostsMutex::IsMine()) {
     ProcessHost::Get().SpinOnClock();
   }
