@@ -101,7 +101,7 @@ struct QueuePair {
   uint32_t last_fence;
   uint32_t next_ssn;
   uint64_t posted_ns;    // when the program last posted a request for the host
-  uint64_t executed_ns;  // when it last executed one itself
+  uint64_t executed_ns;  // when it last executed an unsignaled one itself
   bool is_refused;       // the system denies the program the memory of the other process
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index before the list

@@ -156,8 +156,11 @@ bool ExecutePosted(QueuePair& qp, uint32_t index) {
   uint32_t mtu_bytes = 0;
   if (!Copy(qp, *page, wqe, index, mtu_bytes)) return false;
   Count(qp, wqe, mtu_bytes);
-  qp.executed_ns = now_ns;
-  if (!is_signaled) return true;
+  if (!is_signaled) {
+    qp.memory.Begin();
+    qp.executed_ns = qp.memory.now_ns();
+    return true;
+  }
   const bool raises = cq.control->PutExecuted(CompletionOf(qp, wqe));
   place.reset();
   if (raises) client::RingQueue(qp.base.handle, qp.doorbell);

@@ -11,8 +11,8 @@ namespace rdmaemu::shim {
 // permit when the other process has ended. A host that is stopped cannot do that, and the system
 // may give the pid to another process.
 inline constexpr uint64_t kPermitFor_ns = 200'000'000;
-// A program that posts the next unsignaled request within this time sends a stream. The host
-// executes the requests of a stream in batches, which costs less.
+// A program that posts the next unsignaled request within this time after one sends a stream. The
+// host executes the requests of a stream in batches, which costs less.
 inline constexpr uint64_t kStreamGap_ns = 300;
 
 // Executes the request in slot `index` of the send ring, at its producer index, if a permit covers
