@@ -284,8 +284,10 @@ Status Process::CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
 
 ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
                           std::span<const iovec> own, std::span<const iovec> theirs) {
+  const bool executes = std::atomic_ref(doorbells().jobs.executes).load() != 0;
+  if (executes && before_execution_) before_execution_();
   if (*guard.word != guard.expected) {
-    world_.tally().Count("copy.recalled");
+    world_.tally().Count(executes ? "executed.recalled" : "copy.recalled");
     errno = ECANCELED;
     return -1;
   }
@@ -296,7 +298,6 @@ ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
   }
   const ProcessId other = machine_.memory.ProcessOf(pid);
   const bool is_direct = other == ProcessId::kNone;
-  const auto executes = std::atomic_ref(doorbells().jobs.executes).load() != 0;
   const auto inline_bytes = SharedBytes(mine);
   const Status copied = is_direct      ? CopyToMachine(pid, mine, far)
                         : pull         ? machine_.memory.Copy(other, far, id_, mine)

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -115,6 +116,8 @@ class Process {
   }
   // While true, a poll without a result executes the copies that the host offers.
   void set_helps(bool helps) { helps_ = helps; }
+  // Sets what other threads do before a request that a thread executes itself is copied.
+  void SetBeforeExecution(std::function<void()> action) { before_execution_ = std::move(action); }
   // Never 0.
   uint64_t now_ns() const {
     return 1 + static_cast<uint64_t>(world_.now().time_since_epoch().count());
@@ -168,6 +171,7 @@ class Process {
   std::vector<ReplyDescriptor> descriptors_;
   std::optional<shim::CopyBatch> taken_;
   bool is_stopped_ = false;
+  std::function<void()> before_execution_;
   uint64_t counts_taken_ = 0;
   ibv_device* device_ = nullptr;
   ibv_context* context_ = nullptr;

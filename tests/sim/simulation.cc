@@ -54,12 +54,23 @@ class Simulation {
   // One of so many takes of copies is followed by a stop of at most this length.
   static constexpr uint32_t kStopsOneOf = 50;
   static constexpr uint32_t kLongestStop_ns = 50'000'000;
+  // One of so many executed requests is recalled.
+  static constexpr uint32_t kRecallsOneOf = 8;
 
   void StartProgram(Machine& machine) {
     if (programs_.size() >= kMaxPrograms) return;
     programs_.push_back(std::make_unique<Program>(world_, machine,
                                                   static_cast<uint32_t>(programs_.size() + 1),
                                                   traffic_.atomics(), traffic_.events()));
+    Program& started = *programs_.back();
+    started.process().SetBeforeExecution([this, &started] { EndPermits(started); });
+  }
+
+  // Another thread of the program sometimes ends a region, so the host ends the permits.
+  void EndPermits(Program& program) {
+    if (world_.random().Below(kRecallsOneOf) != 0) return;
+    Region spare;
+    if (program.Register(0, Program::kConstantBytes, 0, spare) == 0) program.Deregister(spare);
   }
 
   // Programs poll their queues after their host has worked, and some programs poll later.

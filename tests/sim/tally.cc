@@ -100,6 +100,7 @@ constexpr std::string_view kOfTraffic[] = {
     "copy.done",
     "copy.recalled",
     "executed.read.done",
+    "executed.recalled",
     "executed.write.done",
     "direct.offered",
     "direct.declined",
