@@ -85,8 +85,8 @@ struct JobPage {
 
   // The program writes these four members. `polls` counts how often its threads polled for
   // completions. `busy` is the thread that copies now (gettid), or 0. `next` is the next job to
-  // examine. Only one thread executes jobs, because jobs of one QP must stay in order. `executes` is
-  // 1 while that thread executes a request by a permit instead (permit.h).
+  // examine. Only one thread executes jobs, because jobs of one QP must stay in order. `executes`
+  // is 1 while that thread executes a request by a permit instead (permit.h).
   alignas(64) uint32_t polls;
   uint32_t busy;
   uint32_t next;

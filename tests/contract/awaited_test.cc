@@ -1,6 +1,7 @@
 // WRITEs and READs of a program that awaits each completion before it posts the next request. An
 // implementation may execute such requests in another way than streams: in the calling thread, or
 // without the other side. Programs must see no difference.
+#include <atomic>
 #include <thread>
 
 #include "tests/contract/support/loopback.h"
