@@ -532,5 +532,58 @@ TEST_F(CopyJobsTest, AGroupOfTwoProcessesCopiesNothing) {
   ExpectSent({1});
 }
 
+TEST_F(CopyJobsTest, APacketThatWaitsForACopyIsReceivedOnce) {
+  Poll();
+  Write(1, 0);
+  CopyNext(0);
+  world.Run();
+  ExpectSent({1});
+  const PortCounters& device = x.qp->device->counters;
+  EXPECT_EQ(device.rcvd_pkts, device.sent_pkts);
+}
+
+class ReadJobsTest : public CopyJobsTest {
+ protected:
+  // A READ whose copy is offered to the program.
+  void OfferRead() {
+    std::ranges::fill(x.buffer, std::byte{0xee});
+    Poll();
+    x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {x.Sge(0, kSize)});
+    world.Ring(x);
+    Work();
+    ASSERT_EQ(jobs->offered, 1u);
+  }
+  // The program of the responding QP uses its memory again. The READ must not see that.
+  void ExpectNothingRead() {
+    std::ranges::fill(y.buffer, std::byte{0x77});
+    world.Run();
+    EXPECT_TRUE(std::ranges::none_of(x.buffer, [](std::byte b) { return b == std::byte{0x77}; }));
+    const auto sent = x.Sent();
+    ASSERT_EQ(sent.size(), 1u);
+    EXPECT_NE(sent[0].status, uint32_t{IBV_WC_SUCCESS});
+  }
+};
+
+TEST_F(ReadJobsTest, NothingIsReadAfterTheRightHasEnded) {
+  ASSERT_NO_FATAL_FAILURE(OfferRead());
+  ibv_qp_attr attr{};
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  world.Modify(y, attr, IBV_QP_ACCESS_FLAGS);
+  ExpectNothingRead();
+}
+
+TEST_F(ReadJobsTest, NothingIsReadAfterTheRespondingQueuePairHasEnded) {
+  ASSERT_NO_FATAL_FAILURE(OfferRead());
+  world.SetState(y, IBV_QPS_ERR);
+  ExpectNothingRead();
+}
+
+TEST_F(ReadJobsTest, NothingIsReadFromANewLifeOfTheQueuePair) {
+  ASSERT_NO_FATAL_FAILURE(OfferRead());
+  world.SetState(y, IBV_QPS_RESET);
+  world.Connect(y, x, {}, 500, 7777, true);
+  ExpectNothingRead();
+}
+
 }  // namespace
 }  // namespace rdmaemu::transport::testing

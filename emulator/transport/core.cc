@@ -328,8 +328,8 @@ void AddressRc(const QpContext& context, wire::Operation operation, Train& train
   train.parts = {};
   train.pieces.Clear();
   train.origin = train.answerer = 0;
-  train.epoch = 0;
-  train.placed = train.source_failed = false;
+  train.epoch = train.answerer_epoch = 0;
+  train.placed = train.source_failed = train.was_parked = false;
 }
 
 }  // namespace rdmaemu::transport

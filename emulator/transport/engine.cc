@@ -514,7 +514,8 @@ class Engine::Impl final : public Receiver {
   bool IsRevoked(Time now, const Train& train) {
     if (train.info().request || train.pieces.empty() || train.placed) return false;
     QpContext* const answerer = core_.Find(train.answerer);
-    if (answerer == nullptr) return true;
+    // The program of an ended QP may use its memory again.
+    if (answerer == nullptr || answerer->epoch != train.answerer_epoch) return true;
     if (responder_.MayStillRead(*answerer, train)) return false;
     if (TakesRequests(answerer->qp->state())) {
       responder_.FailRead(now, *answerer, train.headers.psn);
@@ -553,11 +554,11 @@ class Engine::Impl final : public Receiver {
       ++*counter;
       return;
     }
-    qp.device->counters.rcvd_pkts += train.packets;
     QpContext& context = core_.ContextOf(qp);
     const wire::OpcodeInfo& info = train.info();
-    if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
     const bool may_park = local != nullptr && qp.type == IBV_QPT_RC;
+    if (!train.was_parked) qp.device->counters.rcvd_pkts += train.packets;
+    if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
     if (!info.request) {
       // The response belongs to an earlier incarnation of the QP. Epoch 0 marks responses to
       // packets that a fault rule re-injected.

@@ -129,6 +129,7 @@ bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
       front.ticket ? core_.payloads.OutcomeOf(now, front.ticket) : JobOutcome::kNotCopied;
   if (outcome == JobOutcome::kWaiting) return false;
   front.train->placed = outcome == JobOutcome::kCopied;
+  front.train->was_parked = true;
   if (!front.train->placed) EndOverlappingOffers(stream, front.to);
   std::unique_ptr<Train> train = std::move(front.train);
   stream.trains.PopFront();

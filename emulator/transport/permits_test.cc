@@ -327,5 +327,20 @@ TEST_F(PermitsTest, AnArmedQueueRaisesAnEventForAnExecutedRequest) {
   x.qp->send_cq = own;
 }
 
+// Otherwise a queue would hold one completion more than its program asked for.
+TEST_F(PermitsTest, ACompletionBesideTheRingTakesARoomOfTheQueue) {
+  CompletionQueue* const cq =
+      *world.a.verbs.CreateCq(kGroup, {world.a.context->handle, 0, 3, 0, 99});
+  ASSERT_EQ(cq->ring.usable(), 3u);
+  CqEntry entry{};
+  (void)cq->control->PutExecuted(entry);
+  EXPECT_TRUE(cq->Push(entry, false));
+  EXPECT_TRUE(cq->Push(entry, false));
+  EXPECT_FALSE(cq->Push(entry, false));
+  EXPECT_TRUE(cq->control->TakeExecuted(entry));
+  EXPECT_TRUE(cq->Push(entry, false));
+  EXPECT_FALSE(cq->Push(entry, false));
+}
+
 }  // namespace
 }  // namespace rdmaemu::transport::testing

@@ -84,6 +84,7 @@ void Responder::Address(QpContext& context, wire::Operation operation, uint32_t 
   train_.headers.psn = psn;
   train_.epoch = context.responder.peer_epoch;
   train_.answerer = context.qp->handle;
+  train_.answerer_epoch = context.epoch;
 }
 
 void Responder::Emit(Time now, QpContext& context, const Response& response) {
@@ -99,6 +100,7 @@ void Responder::Emit(Time now, QpContext& context, const Response& response) {
 }
 
 bool Responder::MayStillRead(const QpContext& context, const Train& train) const {
+  if ((context.qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0) return false;
   return core_.env.verbs
       .ResolveRemote(*context.qp, train.headers.rkey, train.headers.remote_address, train.length(),
                      IBV_ACCESS_REMOTE_READ)

@@ -44,11 +44,14 @@ struct Train {
   // For a READ response: the local responding QP. The headers hold the key and address of `pieces`,
   // which a response on the wire does not contain.
   Handle answerer = 0;
+  uint64_t answerer_epoch = 0;  // that QP's epoch
   // The number of regions that had ended when the train was queued inside the host
   // (Core::RegionEnded).
   uint64_t regions_ended = 0;
   // A copy job has moved the payload to its destination.
   bool placed = false;
+  // The train has waited for a copy (parking.h), and is delivered for the second time.
+  bool was_parked = false;
   // The receiver sets this when the sender's memory could not be read, so that no data arrived.
   bool source_failed = false;
 

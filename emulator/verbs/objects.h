@@ -143,12 +143,14 @@ struct CompletionQueue {
   // completion is then lost, IBV_EVENT_CQ_ERR has been raised, and the caller must move its QP to
   // ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
-  // Returns true when the queue has room for a completion.
+  // Returns true when the queue has room for a completion. A completion beside the ring
+  // (CqControl::executed) counts.
   bool HasRoom() {
-    const uint32_t next = ring.Next(producer);
-    if (next != consumer_seen) return true;
+    const uint32_t next = ring.Next(producer), after = ring.Next(next);
+    if (next != consumer_seen && after != consumer_seen) return true;
     consumer_seen = ring.Consumer();
-    return next != consumer_seen;
+    return next != consumer_seen &&
+           (after != consumer_seen || control->Executed() == CqControl::kNone);
   }
   // Returns true when the program has polled every completion.
   bool IsDrained() {

@@ -201,6 +201,57 @@ TEST_P(Awaited, NothingArrivesAfterDeregistration) {
   }
 }
 
+struct RevokeOrder {
+  int qp;
+  bool to_error;  // else: without the right to read
+  uint64_t memory;
+  size_t bytes;
+};
+int RevokeAndUse(State& state, const RevokeOrder& order) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  const int error = ibv_modify_qp(state.qps[static_cast<size_t>(order.qp)].qp, &attr,
+                                  order.to_error ? IBV_QP_STATE : IBV_QP_ACCESS_FLAGS);
+  memset(reinterpret_cast<void*>(order.memory), kOwn, order.bytes);
+  return error;
+}
+
+constexpr int kNoAnswer_ms = 100;
+
+// READs that have succeeded have read the bytes from before the call.
+void ReadWhileTheRightEnds(PayloadPair& p, bool to_error) {
+  const WorkRequest read = p.Post(IBV_WR_RDMA_READ, p.to.rkey);
+  for (int i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Execute(p, read));
+  p.remote.worker().Begin(&RevokeAndUse,
+                          RevokeOrder{p.pair.remote, to_error, p.there.address(), p.there.size});
+  for (;;) {
+    ASSERT_EQ(p.local.PostSend(p.pair.local, read), 0);
+    // rdma_rxe repeats a request without an answer forever (retry_cnt 7).
+    const Completion done = p.local.Poll(p.pair.local, Queue::kSend, kNoAnswer_ms);
+    if (!done.found || done.wc.status != IBV_WC_SUCCESS) break;
+    ASSERT_EQ(FirstDifference(p.here.bytes(), 2), -1) << "read after the call";
+  }
+  ASSERT_EQ(p.remote.worker().Finish<int>(), 0);
+}
+
+TEST_P(Awaited, NothingIsReadAfterTheRightToReadHasEnded) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "its steps run one after the other";
+  if (!OnTheEmulator()) GTEST_SKIP() << "rdma_rxe does not check the right of a queue pair again";
+  for (int run = 0; run < 60; run++) {
+    PayloadPair p(GetParam(), run % 2 == 0 ? 4096 : 8192);
+    ASSERT_NO_FATAL_FAILURE(ReadWhileTheRightEnds(p, /*to_error=*/false));
+  }
+}
+
+TEST_P(Awaited, NothingIsReadAfterTheRespondingQueuePairHasEnded) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "its steps run one after the other";
+  for (int run = 0; run < 20; run++) {
+    PayloadPair p(GetParam(), run % 2 == 0 ? 4096 : 8192);
+    ASSERT_NO_FATAL_FAILURE(ReadWhileTheRightEnds(p, /*to_error=*/true));
+  }
+}
+
 TEST_P(Awaited, NothingArrivesAfterTheQueuePairHasEnded) {
   PayloadPair p(GetParam(), 4096);
   const WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
