@@ -107,9 +107,13 @@ bool Responder::MayStillRead(const QpContext& context, const Train& train) const
       .has_value();
 }
 
-// Ends a READ whose region ended while the READ was in progress.
+// Ends a READ whose region or right ended while the READ was in progress. The status is that of a
+// READ that begins afterwards.
 void Responder::FailRead(Time now, QpContext& context, uint32_t psn) {
   context.responder.responses.Clear();
+  if ((context.qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0) {
+    return Fatal(now, context, wire::NakCode::kInvalidRequest, psn, IBV_WC_REM_INV_REQ_ERR);
+  }
   Fatal(now, context, wire::NakCode::kRemoteAccess, psn, IBV_WC_REM_ACCESS_ERR);
 }
 
