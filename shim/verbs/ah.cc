@@ -73,7 +73,7 @@ RDMAEMU_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 
 RDMAEMU_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
   const int error = CallOnHandle(CallOp::kDestroyAh, ah->context, ah->handle);
-  if (error == 0) free(ah);
+  if (error == 0) Free(ah);
   return ErrnoWith(error);
 }
 

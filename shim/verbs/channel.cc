@@ -96,7 +96,7 @@ RDMAEMU_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* base) {
   const int error = CallOnHandle(CallOp::kDestroyChannel, context, Of(base)->handle);
   if (error != 0 && error != EIO) return ErrnoWith(error);
   client::CloseCounter(base->fd);
-  free(Of(base));
+  Free(Of(base));
   return 0;
 }
 

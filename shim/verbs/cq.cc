@@ -189,6 +189,6 @@ RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
   }
   pthread_mutex_destroy(&base->mutex);
   pthread_cond_destroy(&base->cond);
-  free(cq);
+  Free(cq);
   return 0;
 }

@@ -24,7 +24,7 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type) {
 
 int DeallocMw(ibv_mw* mw) {
   const int error = CallOnHandle(CallOp::kDeallocMw, mw->context, mw->handle);
-  if (error == 0) free(mw);
+  if (error == 0) Free(mw);
   return ErrnoWith(error);
 }
 

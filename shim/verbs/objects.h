@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cstddef>
 
@@ -114,6 +115,14 @@ struct QueuePair {
 template <class T>
 T* New() {
   return static_cast<T*>(calloc(1, sizeof(T)));
+}
+
+// Frees an object that the program has destroyed. Clears its device, which the program must not use
+// again. The allocator does so with small objects alone, and the usage checks read it (shim/layer).
+template <class T>
+void Free(T* object) {
+  explicit_bzero(static_cast<void*>(object), sizeof(void*));
+  free(object);
 }
 
 inline Device* Of(ibv_device* device) { return reinterpret_cast<Device*>(device); }

@@ -25,7 +25,7 @@ RDMAEMU_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
 
 RDMAEMU_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   const int error = CallOnHandle(CallOp::kDeallocPd, pd->context, pd->handle);
-  if (error == 0) free(pd);
+  if (error == 0) Free(pd);
   return ErrnoWith(error);
 }
 
@@ -109,6 +109,6 @@ RDMAEMU_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address
 
 RDMAEMU_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   const int error = CallOnHandle(CallOp::kDeregMr, mr->context, mr->handle);
-  if (error == 0) free(mr);
+  if (error == 0) Free(mr);
   return ErrnoWith(error);
 }

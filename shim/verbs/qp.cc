@@ -188,7 +188,7 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   WaitForAcks(qp->mutex, qp->cond, qp->events_completed, reply.async_events_reported);
   pthread_mutex_destroy(&qp->mutex);
   pthread_cond_destroy(&qp->cond);
-  free(Of(qp));
+  Free(Of(qp));
   return 0;
 }
 

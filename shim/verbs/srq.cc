@@ -89,6 +89,6 @@ RDMAEMU_EXPORT int ibv_destroy_srq(ibv_srq* base) {
   WaitForAcks(base->mutex, base->cond, base->events_completed, reply.async_events_reported);
   pthread_mutex_destroy(&base->mutex);
   pthread_cond_destroy(&base->cond);
-  free(Of(base));
+  Free(Of(base));
   return 0;
 }
