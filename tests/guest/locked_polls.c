@@ -15,8 +15,9 @@
 
 enum {
   TAKES = 10,
-  /* The thread tries for seconds of processor time, which is many time slices of the scheduler. */
-  MOST_TRIES = 500 * 1000 * 1000,
+  /* The thread tries for some ten seconds of processor time, because other work may get most of the
+     time slices of the scheduler. */
+  MOST_TRIES = 2000 * 1000 * 1000,
   POLLS_BETWEEN_TAKES = 1000
 };
 
