@@ -98,6 +98,12 @@ struct JobPage {
   uint32_t recalls;
   CopyJob jobs[kSlots];
 
+  // Makes `thread` the one that copies. Returns false while another one is.
+  bool BeginCopies(uint32_t thread) {
+    uint32_t none = 0;
+    return std::atomic_ref(busy).compare_exchange_strong(none, thread);
+  }
+  void EndCopies() { std::atomic_ref(busy).store(0, std::memory_order_release); }
   // Returns true if there are jobs that no thread has examined.
   bool HasOffers() {
     return std::atomic_ref(next).load(std::memory_order_relaxed) !=

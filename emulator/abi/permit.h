@@ -33,8 +33,6 @@ struct PermittedRegion {
            at - iova <= length - bytes;
   }
   uint64_t AddressOf(uint64_t at) const { return address + (at - iova); }
-
-  bool operator==(const PermittedRegion&) const = default;
 };
 
 // The host writes it. A reader compares `number` before and after it has read the other members.

@@ -18,7 +18,7 @@ HostConfig OfferingHost(const std::string& name, const std::string& address, uin
   HostConfig config;
   config.name = name;
   config.seed = seed;
-  config.offers_events = true;
+  config.programs_act_alone = true;
   HostAddress own;
   own.address = *NetAddress::Parse(address);
   config.devices.push_back({"rxe0", *BuiltInProfile("rxe"), {own}});

@@ -1,7 +1,6 @@
 #include "emulator/host/host.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -17,6 +16,7 @@
 #include "emulator/host/connection_ends.h"
 #include "emulator/host/device_calls.h"
 #include "emulator/host/devices.h"
+#include "emulator/host/doorbells.h"
 #include "emulator/host/ended_programs.h"
 #include "emulator/host/event_offers.h"
 #include "emulator/host/fabric.h"
@@ -88,7 +88,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
                    })},
         engine_doors_(faults_, doors_.completions, doors_.packets),
         engine_({verbs_, memory_, random_, fabric_, environment.trace, this, &engine_doors_,
-                 &environment.memory, [this] { return MayPermitExecution(); }}),
+                 &environment.memory, [this] { return MayActAlone(); }}),
         cm_transport_(addresses_, fabric_, doors_.cm),
         groups_(addresses_, fabric_, verbs_),
         queue_pairs_(verbs_),
@@ -105,7 +105,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         cm_({addresses_, cm_transport_, groups_, queue_pairs_}, environment.counters, random_,
             environment.trace, config_.ids),
         cm_calls_(cm_, doors_.cm, processes_),
-        offers_(cm_, cm_calls_, processes_, [this] { return MayOfferEvents(); }),
+        offers_(cm_, cm_calls_, processes_, [this] { return MayActAlone(); }),
         reception_({faults_, doors_, fabric_, verbs_, engine_, cm_transport_, pause_,
                     [this] { return StandsStill(); }, [this](Time now) { DoDeeds(now); }}) {
     verbs_.SetTransport(&engine_);
@@ -178,7 +178,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (crashed_) return FailedReply(EIO);
     faults_.SetNow(now);
     offers_.Settle();
-    if (EndsOffers(CallOp{header.op})) {
+    if (EndsActingAlone(CallOp{header.op})) {
       offers_.WithdrawAll();
       engine_.EndPermits();
     }
@@ -351,16 +351,12 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
   bool StandsStill() const { return crashed_ || pause_.active(); }
 
-  // A rule must see each call at its time.
-  bool MayOfferEvents() const {
-    return config_.offers_events && !faults_.HasRules() && !StandsStill();
+  // A rule must see each call, post and packet at its time.
+  bool MayActAlone() const {
+    return config_.programs_act_alone && !faults_.HasRules() && !StandsStill();
   }
-  // A rule must see each post and packet.
-  bool MayPermitExecution() const {
-    return config_.permits_execution && !faults_.HasRules() && !StandsStill();
-  }
-  // Rules must see each fetch of an event, and a changed device changes the replies in an offer.
-  static bool EndsOffers(CallOp op) {
+  // Rules must see what programs do, and a changed device changes the replies in an offer.
+  static bool EndsActingAlone(CallOp op) {
     return op == CallOp::kFaultAdd || op == CallOp::kChangeDevice || op == CallOp::kHostStop;
   }
   static bool ReadsCounters(CallOp op) {
@@ -398,7 +394,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   // change an event, so there are no sequences while there are rules.
   Reply RunCalls(Time now, ProcessId process, GroupId group, std::span<const std::byte> body) {
     if (group == GroupId::kNone) return FailedReply(EPROTO);
-    if (MayOfferEvents()) offers_.Remember(process, body);
+    if (MayActAlone()) offers_.Remember(process, body);
     return RunSequence(
         body, {[this] { return !faults_.HasRules() && !StandsStill() && !faults_.HasDeeds(); },
                [&](std::span<const std::byte> message) { return Call(now, process, message); },
@@ -569,26 +565,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   bool PollGroup(Time now, GroupId group, DoorbellPage& page) {
-    bool found = false;
-    // A program may set any bit at any time. The number of its queues limits the cost.
-    const uint32_t slots = verbs_.DoorbellSlots(group), words_used = (slots + 63) / 64;
-    for (uint32_t i = 0; i * 64 < words_used; i++) {
-      std::atomic_ref summary(page.summary[i]);
-      if (summary.load(std::memory_order_relaxed) == 0) continue;
-      for (uint64_t words = summary.exchange(0); words != 0; words &= words - 1) {
-        const uint32_t word = i * 64 + static_cast<uint32_t>(std::countr_zero(words));
-        if (word >= words_used) break;
-        uint64_t queues = std::atomic_ref(page.queues[word]).exchange(0);
-        for (; queues != 0; queues &= queues - 1) {
-          const uint32_t slot = word * 64 + static_cast<uint32_t>(std::countr_zero(queues));
-          QueuePair* qp = verbs_.FindByDoorbell(group, slot);
-          if (qp == nullptr) continue;
-          found = true;
-          engine_.Doorbell(now, *qp);
-        }
-      }
-    }
-    return found;
+    return TakeRungQueues(page, verbs_.DoorbellSlots(group), [&](uint32_t slot) {
+      QueuePair* const qp = verbs_.FindByDoorbell(group, slot);
+      if (qp != nullptr) engine_.Doorbell(now, *qp);
+      return qp != nullptr;
+    });
   }
 
   void TraceCall(Time now, ProcessId process, uint32_t op, int error) {

@@ -47,12 +47,10 @@ struct HostConfig {
   // False: the host copies every payload between program memories when it is posted and delivered
   // (transport/payload_owner.h). This is slower. Tests check that programs see no other difference.
   bool payload_shortcuts = true;
-  // True: programs may fetch events of connection management without a call (event_offers.h). A
-  // trace then lacks these calls, and a clock that waits for programs to become idle misses them.
-  bool offers_events = false;
-  // True: programs may execute small WRITEs and READs themselves (transport/permits.h). A trace, a
-  // capture, and a clock that waits for the host's work then miss these requests.
-  bool permits_execution = false;
+  // True: programs may act without a call: they fetch events of connection management
+  // (event_offers.h), and execute small WRITEs and READs (transport/permits.h). A trace lacks these
+  // acts, and a clock that waits for programs or hosts to become idle misses them.
+  bool programs_act_alone = false;
 };
 
 // A network transmits UDP payloads with ICRC (kDatagrams). A network between hosts that share

@@ -119,9 +119,9 @@ OrMessage<void> HostProcess::Open() {
   if (options_.wire.empty() || options_.wire == "shared") network_.ShareRings();
   if (const OrMessage<void> opened = OpenClock(*config); !opened) return opened;
   if (const OrMessage<void> opened = trace_.Open(options_, Now()); !opened) return opened;
-  // A trace has each call and packet, and other clocks see when a program calls.
-  config->offers_events = config->payload_shortcuts && HasRealClock() && !trace_.wants_records();
-  config->permits_execution = config->offers_events && !trace_.wants_packets();
+  // A trace has each call, and other clocks see when a program calls.
+  config->programs_act_alone =
+      config->payload_shortcuts && HasRealClock() && !trace_.wants_records();
   TraceStart();
   if (const OrMessage<void> written = trace_.Check(); !written) return written;
   Network& network_of_host = counted_network_ ? static_cast<Network&>(*counted_network_) : network_;

@@ -69,7 +69,7 @@ class Core {
         payloads(env.memory, doors),
         fills(env.memory, payloads),
         targets(env.verbs, env.memory, payloads),
-        permits(env, doors, payloads, counters) {}
+        permits(env, payloads, counters) {}
 
   Engine::Environment env;
   const DoorFlags& doors;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <utility>
 
 #include "emulator/abi/copy_jobs.h"
 #include "emulator/transport/copy_waits.h"
@@ -64,8 +65,7 @@ bool Permits::MayGrant(const QpContext& context, const SendWqe& request) const {
          context.peer_is_local && qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS &&
          s.requests.empty() && s.next_index == qp.send_ring.Producer() &&
          s.next_psn == s.unacked_psn && s.next_psn == s.highest_psn &&
-         (context.permit.is_listed || listed_.size() < kMaxPermits) && !doors_.completions &&
-         !doors_.packets && !doors_.memory && !environment_.trace.wants_records() &&
+         (context.permit.is_listed || listed_.size() < kMaxPermits) &&
          !environment_.trace.wants_packets() && environment_.permits();
 }
 
@@ -134,15 +134,13 @@ void Permits::Grant(QpContext& context, const SendWqe& request) {
   if (++granted.last_number == 0) granted.last_number = 1;
   permit.number = granted.last_number;
   permit.index = context.requester.next_index;
-  granted.given = permit;
+  granted.is_given = true;
   context.qp->control->permit.Publish(permit);
 }
 
 void Permits::InterruptNow(QpContext& context) {
   Settle(context);
-  if (context.permit.given.number == 0) return;
-  context.permit.given = {};
-  context.qp->control->permit.Publish({});
+  if (std::exchange(context.permit.is_given, false)) context.qp->control->permit.Publish({});
 }
 
 void Permits::Settle() {
@@ -193,8 +191,7 @@ void Permits::EndAll() {
   for (QpContext* const context : listed_) AwaitCopies(context->qp->share());
   for (QpContext* const context : listed_) {
     Settle(*context);
-    context->permit.is_listed = false;
-    context->permit.given = {};
+    context->permit.is_listed = context->permit.is_given = false;
   }
   listed_.clear();
 }

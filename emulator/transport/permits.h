@@ -21,9 +21,8 @@ class Permits {
   // The most QPs with a permit at a time. EndAll looks at each of them.
   static constexpr size_t kMaxPermits = 256;
 
-  Permits(const Engine::Environment& environment, const DoorFlags& doors, PayloadOwner& payloads,
-          EngineCounters& counters)
-      : environment_(environment), doors_(doors), payloads_(payloads), counters_(counters) {}
+  Permits(const Engine::Environment& environment, PayloadOwner& payloads, EngineCounters& counters)
+      : environment_(environment), payloads_(payloads), counters_(counters) {}
 
   // Permits the QP's program to execute requests like `request`, which was the last one in the
   // queue and has completed. Does nothing if they need the host.
@@ -50,10 +49,9 @@ class Permits {
   void AwaitCopies(GroupShare& share);
 
   const Engine::Environment& environment_;
-  const DoorFlags& doors_;
   PayloadOwner& payloads_;
   EngineCounters& counters_;
-  std::vector<QpContext*> listed_;
+  std::vector<QpContext*> listed_;  // those that got a permit since the last EndAll
 };
 
 }  // namespace rdmaemu::transport

@@ -140,7 +140,7 @@ struct WriteCursor {
 // The permit of a requester (permits.h).
 struct GrantedPermit {
   bool is_listed = false;
-  Permit given{};            // number 0: none now
+  bool is_given = false;     // and not interrupted
   uint32_t last_number = 0;  // of all permits of the QP
   Executed counted{};        // the requests that the host has counted
 };

@@ -45,9 +45,7 @@ bool CopyBatch::Take() {
   std::atomic_ref next(page_->next);
   const uint32_t offered = std::atomic_ref(page_->offered).load(std::memory_order_acquire);
   if (next.load(std::memory_order_relaxed) == offered) return false;
-  std::atomic_ref busy(page_->busy);
-  uint32_t idle = 0;
-  if (!busy.compare_exchange_strong(idle, CopyingThread(), std::memory_order_acquire)) return false;
+  if (!page_->BeginCopies(CopyingThread())) return false;
   recalls_ = std::atomic_ref(page_->recalls).load(std::memory_order_acquire);
   uint32_t at = next.load(std::memory_order_relaxed);
   // Newer offers have replaced those that are older than the ring's length.
@@ -72,7 +70,7 @@ bool CopyBatch::Take() {
     Add(job, at, counts);
   }
   next.store(at, std::memory_order_relaxed);
-  if (count_ == 0) busy.store(0, std::memory_order_release);
+  if (count_ == 0) page_->EndCopies();
   return count_ > 0;
 }
 
@@ -117,7 +115,7 @@ void CopyBatch::Run() {
     jobs_[i]->End(numbers_[i], i < done ? CopyJob::kDone : failed);
   }
   if (done < count_) FailDirect();
-  std::atomic_ref(page_->busy).store(0, std::memory_order_release);
+  page_->EndCopies();
   // The other host sees the marks, and its answer wakes up this program's host. A failed copy has
   // no mark.
   const bool are_all_marked = kind_.has_mark && done == count_;

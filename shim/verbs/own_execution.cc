@@ -14,9 +14,7 @@ namespace {
 // Takes the turn of the process's copying thread (JobPage::busy), to execute a request.
 class CopyTurn {
  public:
-  explicit CopyTurn(JobPage& page) : page_(page) {
-    uint32_t idle = 0;
-    has_ = std::atomic_ref(page.busy).compare_exchange_strong(idle, CopyingThread());
+  explicit CopyTurn(JobPage& page) : page_(page), has_(page.BeginCopies(CopyingThread())) {
     if (!has_) return;
     std::atomic_ref(page.executes).store(1, std::memory_order_seq_cst);
     recalls_ = std::atomic_ref(page.recalls).load(std::memory_order_seq_cst);
@@ -24,7 +22,7 @@ class CopyTurn {
   ~CopyTurn() {
     if (!has_) return;
     std::atomic_ref(page_.executes).store(0, std::memory_order_release);
-    std::atomic_ref(page_.busy).store(0, std::memory_order_release);
+    page_.EndCopies();
   }
   CopyTurn(const CopyTurn&) = delete;
   CopyTurn& operator=(const CopyTurn&) = delete;

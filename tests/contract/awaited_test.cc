@@ -42,27 +42,25 @@ void Execute(PayloadPair& p, const WorkRequest& request) {
   ExpectDone(p, request);
 }
 
+// Executes requests of this kind, each with other bytes.
+void ExpectBytesMoved(PayloadPair& p, ibv_wr_opcode opcode) {
+  const bool reads = opcode == IBV_WR_RDMA_READ;
+  const Buffer &from = reads ? p.there : p.here, &to = reads ? p.here : p.there;
+  WorkRequest request = p.Post(opcode, p.to.rkey);
+  for (uint32_t i = 0; i < kRounds; i++) {
+    request.wr_id = 100 + i;
+    FillPattern(from.bytes(), 10 + i);
+    ASSERT_NO_FATAL_FAILURE(Execute(p, request));
+    EXPECT_EQ(FirstDifference(to.bytes(), 10 + i), -1);
+  }
+}
+
 TEST_P(Awaited, WritesArriveBeforeTheirCompletions) {
-  ForSizes([](PayloadPair& p) {
-    WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
-    for (int i = 0; i < kRounds; i++) {
-      write.wr_id = 100 + static_cast<uint64_t>(i);
-      FillPattern(p.here.bytes(), static_cast<uint32_t>(10 + i));
-      ASSERT_NO_FATAL_FAILURE(Execute(p, write));
-      EXPECT_EQ(FirstDifference(p.there.bytes(), static_cast<uint32_t>(10 + i)), -1);
-    }
-  });
+  ForSizes([](PayloadPair& p) { ExpectBytesMoved(p, IBV_WR_RDMA_WRITE); });
 }
 
 TEST_P(Awaited, ReadsReturnWhatIsThere) {
-  ForSizes([](PayloadPair& p) {
-    WorkRequest read = p.Post(IBV_WR_RDMA_READ, p.to.rkey);
-    for (int i = 0; i < kRounds; i++) {
-      FillPattern(p.there.bytes(), static_cast<uint32_t>(10 + i));
-      ASSERT_NO_FATAL_FAILURE(Execute(p, read));
-      EXPECT_EQ(FirstDifference(p.here.bytes(), static_cast<uint32_t>(10 + i)), -1);
-    }
-  });
+  ForSizes([](PayloadPair& p) { ExpectBytesMoved(p, IBV_WR_RDMA_READ); });
 }
 
 TEST_P(Awaited, InlineWritesArrive) {

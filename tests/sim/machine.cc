@@ -203,8 +203,7 @@ void Machine::Start(uint64_t seed) {
     config.faults = fault::ParseScenario(kWatching, "watching", FaultVocabulary()).value();
   }
   config.name = name_;
-  config.offers_events = true;
-  config.permits_execution = true;
+  config.programs_act_alone = true;
   config.seed = seed;
   const auto on_the_network = [](const NetAddress& address) {
     HostAddress own{.address = address};
