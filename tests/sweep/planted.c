@@ -3,23 +3,22 @@
  * ADDRESS. The sides connect, exchange one message in each direction, and disconnect. Exit status:
  * 0, or 1 after a failure.
  *
- * mistake          what is wrong                                  fault that shows it verdict none
- * nothing leak-on-reject   everything is left after REJECTED               event=REJECTED leaked
- * no-ack           an unexpected event is not acknowledged        event=ADDR_ERROR            hung
- * wait-on-flush    waits again after a flushed receive            status=WR_FLUSH_ERR         hung
- * double-free      destroys the CQ twice                          create_qp fails misused
- * ignored-wc       a failed send counts as success                status=RETRY_EXC_ERR wrong-result
- * null-mr          uses the region that was not registered        reg_mr fails crashed ignored-post
- * waits although the post has failed             post_send fails             hung used-id uses the
- * id after its destruction              event=UNREACHABLE           misused false-success    exits
- * with 0                                   event=ROUTE_ERROR           wrong-result leak-cq the CQ
- * is left                                 create_qp fails             leaked
- *
+ * Each mistake: what is wrong; the fault that shows it; the verdict.
+ * - none: nothing.
+ * - leak-on-reject: everything is left after REJECTED; event=REJECTED; leaked.
+ * - no-ack: an unexpected event is not acknowledged; event=ADDR_ERROR; hung.
+ * - wait-on-flush: waits again after a flushed receive; status=WR_FLUSH_ERR; hung.
+ * - double-free: destroys the CQ twice; create_qp fails; misused.
+ * - ignored-wc: a failed send counts as success; status=RETRY_EXC_ERR; wrong-result.
+ * - null-mr: uses the region that was not registered; reg_mr fails; crashed.
+ * - ignored-post: waits although the post has failed; post_send fails; hung.
+ * - used-id: uses the id after its destruction; event=UNREACHABLE; misused.
+ * - false-success: exits with 0; event=ROUTE_ERROR; wrong-result.
+ * - leak-cq: the CQ is left; create_qp fails; leaked.
  * These need two faults at once:
- * pair-retry       the id of the second attempt is left           REJECTED, then resolve_addr
- * leaked pair-region      uses the region after the second failure       reg_mr, then reg_mr again
- * crashed pair-cleanup     waits for DISCONNECTED for ever                a failed send, then
- *                                                                 rdma_disconnect             hung
+ * - pair-retry: the id of the second attempt is left; REJECTED, then resolve_addr; leaked.
+ * - pair-region: uses the region after the second failure; reg_mr, then reg_mr again; crashed.
+ * - pair-cleanup: waits for DISCONNECTED for ever; a failed send, then rdma_disconnect; hung.
  */
 #include <arpa/inet.h>
 #include <poll.h>

@@ -14,7 +14,7 @@ sys.path.insert(0, HERE)
 import emulated  # noqa: E402
 import sweep as on_emulator  # noqa: E402
 from emulated import RDMAEMU, Emulator  # noqa: E402
-from sweep import PLANTED, RPING_EVENTS, check, findings  # noqa: E402
+from sweep import PATIENT, PLANTED, RPING_EVENTS, check, findings  # noqa: E402
 
 LIBRARIES = ":".join(os.path.abspath(path) for path in ("shim/verbs", "shim/rdmacm"))
 LIMIT_S = 200  # of one sweep, on a busy machine
@@ -33,10 +33,10 @@ def on_machine(emulator, *command):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S)
 
 
-def sweep(emulator, name, *words, test=None, status=None):
+def sweep(emulator, name, *words, test=None, status=None, limit=PATIENT):
     """Runs a sweep on the machine's devices. Returns its results as of --json, and its report."""
     report = os.path.join(emulator.directory, name)
-    patience = [] if "--limit" in words else ["--limit", "30s"]
+    patience = [] if "--limit" in words else limit
     result = on_machine(emulator, RDMAEMU, "sweep", "--backend", "system", "--report", report,
                         "--json", "--time-budget", "0", *words, *patience,
                         *(["--", *test] if test else []))
@@ -88,10 +88,11 @@ def omitted_cases_are_named():
 
 def each_planted_mistake_is_found(name):
     points, case, verdicts = MISTAKES[name]
+    hangs = "hung" in verdicts
     with Emulator() as emulator:
         results, report = sweep(emulator, name, "--points", points,
-                                *(["--faults", case.split(": ")[1], "--limit", "1s"]
-                                  if "hung" in verdicts else []), test=[PLANTED, name], status=1)
+                                *(["--faults", case.split(": ")[1]] if hangs else []),
+                                test=[PLANTED, name], status=1, limit=[] if hangs else PATIENT)
         found = findings(results)
         check([one for one in found if one["case"] == case and one["verdict"] in verdicts],
               "not found: %s" % found)
