@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "emulator/abi/permit.h"
+
 namespace rdmaemu {
 
 struct CopyRange {
@@ -97,6 +99,9 @@ struct JobPage {
   uint32_t is_ended;
   uint32_t recalls;
   CopyJob jobs[kSlots];
+  // Permits of other hosts (permit.h). A slot belongs to one QP at a time.
+  static constexpr uint32_t kLentPermits = 32;
+  alignas(64) LentPermit lent[kLentPermits];
 
   // Makes `thread` the one that copies. Returns false while another one is.
   bool BeginCopies(uint32_t thread) {

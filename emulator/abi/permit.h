@@ -8,7 +8,11 @@
 // change (copy_jobs.h). So a host that ends a permit can wait for a copy that has begun, and
 // prevents one that has not.
 //
-// The host trusts nothing that the program writes here. A false number of executed requests changes
+// A permit for a peer on another host of the same user has two halves. The program's own host
+// writes one, and the peer's host the other one (LentPermit), in memory of the program's host that
+// it maps. Both must be there. Either host can end its half, and waits for copies in the same way.
+//
+// The hosts trust nothing that the program writes here. A false number of executed requests changes
 // only the program's own connection and counters.
 #pragma once
 
@@ -41,6 +45,8 @@ struct Permit {
   uint32_t index;              // the permit holds while the send ring is empty at this index
   uint32_t pid;                // of the other process, as the program sees it
   uint32_t mtu_bytes;          // of the path
+  uint32_t lent_slot;          // of JobPage::lent, from 1; 0: `pid` and `other` are here
+  uint32_t lent_number;        // of the permit in that slot
   PermittedRegion own, other;  // `own` has key 0 if only inline data was sent
 
   // Publishes a permit, or ends the published one (`to.number` is 0).
@@ -51,6 +57,8 @@ struct Permit {
     index = to.index;
     pid = to.pid;
     mtu_bytes = to.mtu_bytes;
+    lent_slot = to.lent_slot;
+    lent_number = to.lent_number;
     own = to.own;
     other = to.other;
     std::atomic_ref(number).store(to.number, std::memory_order_release);
@@ -67,12 +75,60 @@ struct Permit {
 };
 
 // How many requests the program has executed. The program writes it, before it posts another
-// request. `packets` are those of the payload, as PSNs count them.
+// request. `packets` are those of the payload, as PSNs count them. `padding` are their pad bytes,
+// and `ends` those packets that are a message's first or last one.
 struct Executed {
   struct Requests {
-    uint64_t count, bytes, packets;
+    uint64_t count, bytes, packets, padding, ends;
+
+    // Adds a request of `length` bytes, above 0. Only one thread may call this at a time.
+    void Add(uint64_t length, uint32_t mtu_bytes) {
+      const auto add = [](uint64_t& counter, uint64_t more) {
+        std::atomic_ref(counter).store(counter + more, std::memory_order_relaxed);
+      };
+      const uint64_t in_packets = (length + mtu_bytes - 1) / mtu_bytes;
+      add(count, 1);
+      add(bytes, length);
+      add(packets, in_packets);
+      add(padding, -length & 3);
+      add(ends, in_packets > 1 ? 2 : 1);
+    }
   };
   Requests writes, reads;
+};
+
+// A permit's half of the peer's host. It has a number, `pid` and `other`.
+//
+// The host of an earlier user of the slot may write it at the same time, because its offer was
+// late. `check` tells such a mixture.
+struct LentPermit {
+  uint32_t owner;     // the program's host writes it: each QP that uses the slot has another one
+  Permit permit;      // the peer's host writes it
+  uint64_t check;     // the same
+  Executed executed;  // the program writes it; all requests by permits of this slot
+
+  void Publish(const Permit& to) {
+    std::atomic_ref(check).store(CheckOf(to), std::memory_order_relaxed);
+    permit.Publish(to);
+  }
+  // Returns the permit. Its number is 0 if there is none.
+  Permit Read() {
+    Permit copy = permit.Read();
+    if (std::atomic_ref(check).load(std::memory_order_acquire) != CheckOf(copy)) copy.number = 0;
+    return copy;
+  }
+
+ private:
+  // FNV-1a of the members that the peer's host sets.
+  static uint64_t CheckOf(const Permit& permit) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const uint64_t each :
+         {uint64_t{permit.number}, uint64_t{permit.pid}, permit.other.iova, permit.other.address,
+          permit.other.length, uint64_t{permit.other.key} << 32 | permit.other.access}) {
+      hash = (hash ^ each) * 0x100000001b3;
+    }
+    return hash;
+  }
 };
 
 }  // namespace rdmaemu

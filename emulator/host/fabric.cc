@@ -49,6 +49,13 @@ std::optional<std::span<std::byte>> Fabric::AllocateForm(const transport::Train&
   return form;
 }
 
+void Fabric::CountExchanged(const Exchanged& exchanged) {
+  counters_.datagrams_sent += exchanged.sent_packets;
+  counters_.bytes_sent += exchanged.sent_bytes;
+  counters_.datagrams_received += exchanged.received_packets;
+  counters_.bytes_received += exchanged.received_bytes;
+}
+
 void Fabric::CountForm() {
   counters_.datagrams_sent += pending_form_.packets;
   counters_.bytes_sent += pending_form_.bytes;

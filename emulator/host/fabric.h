@@ -47,6 +47,10 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   void Commit(Time now) override;
   std::unique_ptr<UnfilledForm> CommitUnfilled(Time now, size_t payload_bytes) override;
   bool takes_unfilled() const override { return network_.takes_unfilled(); }
+  bool OfferPermit(const wire::UdpFlow& flow, std::span<const std::byte> offer) override {
+    return sends_forms_ && !captures() && network_.SendOffer(flow, offer);
+  }
+  void CountExchanged(const Exchanged& exchanged) override;
 
   // Act as Network::JoinGroup and LeaveGroup.
   Status JoinGroup(const NetAddress& local, const NetAddress& group) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "emulator/abi/calls.h"
+#include "emulator/abi/copy_jobs.h"
 #include "emulator/base/id_space.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
@@ -56,7 +57,8 @@ struct HostConfig {
 // A network transmits UDP payloads with ICRC (kDatagrams). A network between hosts that share
 // memory also transmits forms of trains (transport/train_form.h), which have no ICRC.
 // The payload of kPlacedTrains is at the place that Host::Direct has named, and not in the form.
-enum class WireForm : uint8_t { kDatagrams, kTrains, kPlacedTrains };
+// kPermitOffers are no packets (transport/permit_offer.h).
+enum class WireForm : uint8_t { kDatagrams, kTrains, kPlacedTrains, kPermitOffers };
 
 // Sends a host's UDP payloads, which are sealed and complete, and its forms of trains.
 class Network {
@@ -85,6 +87,14 @@ class Network {
   // transport::DatagramSink.
   virtual std::unique_ptr<UnfilledForm> CommitUnfilled(size_t /*payload_bytes*/) { return nullptr; }
   virtual bool takes_unfilled() const { return false; }
+  // Sends the offer of a permit (transport/permit_offer.h). Returns false if the destination shares
+  // no memory with this host, or if there is no room now.
+  virtual bool SendOffer(const wire::UdpFlow&, std::span<const std::byte> /*offer*/) {
+    return false;
+  }
+  // Returns the page to which an offer refers. Call it only while Host::Receive receives the offer.
+  // nullptr: the reference is wrong. The page stays mapped while it is used.
+  virtual std::shared_ptr<JobPage> OpenJobPage(const JobReference&) { return nullptr; }
   // Calls `before` whenever the network begins to wait for another host.
   virtual void BeforeWaiting(std::function<void()> /*before*/) {}
   // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network
@@ -140,7 +150,7 @@ class Host {
   // multicast group arrived. nullptr: any address. A rule may close that address (Network::Close)
   // before Receive returns. The payloads must therefore outlive the port. `flow` and `at` need not.
   // With kTrains each of `udp_payloads` is a form of a train. The effect equals that of its
-  // packets.
+  // packets. With kPermitOffers each is an offer.
   void Receive(Time now, const wire::UdpFlow& flow,
                std::span<const std::span<const std::byte>> udp_payloads,
                const NetAddress* at = nullptr, WireForm form = WireForm::kDatagrams);

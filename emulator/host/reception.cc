@@ -16,6 +16,10 @@ void Reception::Receive(Time now, const wire::UdpFlow& from,
   for (size_t taken = 0; taken < udp_payloads.size();) {
     const auto rest = udp_payloads.subspan(taken);
     const NetAddress* const own = at ? &*at : nullptr;
+    if (form == WireForm::kPermitOffers) {
+      TakeOffer(now, flow, udp_payloads[taken++]);
+      continue;
+    }
     if (form != WireForm::kDatagrams) {
       taken += ReceiveTrains(now, flow, rest, own, form == WireForm::kPlacedTrains);
       continue;
@@ -114,6 +118,14 @@ size_t Reception::ReceiveTrains(Time now, const wire::UdpFlow& flow,
   received_.clear();
   parts_.do_deeds(now);
   return taken;
+}
+
+void Reception::TakeOffer(Time now, const wire::UdpFlow& flow, std::span<const std::byte> bytes) {
+  parts_.faults.SetNow(now);
+  const std::optional<transport::PermitOffer> offer = transport::PermitOffer::Parse(bytes);
+  if (!offer || SeesPackets() || !parts_.verbs.IsLocal(flow.destination)) return;
+  parts_.engine.TakeOffer(
+      flow, *offer, [this](const JobReference& page) { return parts_.network.OpenJobPage(page); });
 }
 
 bool Reception::SeesPackets() const {

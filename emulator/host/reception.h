@@ -28,6 +28,7 @@ class Reception {
     transport::Engine& engine;
     HostCmTransport& cm_transport;
     HostPause& pause;
+    Network& network;
     std::function<bool()> stands_still;  // the host is paused or has crashed
     std::function<void(Time)> do_deeds;  // executes the deeds of rules that fired
   };
@@ -57,6 +58,7 @@ class Reception {
                        bool are_placed);
   // Returns true while each packet of a form must be seen.
   bool SeesPackets() const;
+  void TakeOffer(Time now, const wire::UdpFlow& flow, std::span<const std::byte> bytes);
   void ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow, std::span<const std::byte> form,
                           const NetAddress* at, bool is_placed);
   void ReceiveMad(Time now, const wire::UdpFlow& flow, const wire::Packet& packet);

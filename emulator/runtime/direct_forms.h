@@ -24,6 +24,11 @@ class ForeignJobPages {
   // Returns the job of a form. `pid` is the host that wrote the form, and `payload` the form's
   // place for its payload. Returns nullptr if the form's reference is wrong.
   std::shared_ptr<transport::ForeignJob> Open(uint32_t pid, std::span<const std::byte> payload);
+  // Returns the page to which a permit's offer refers. `pid` is the host that sent the offer.
+  // Returns nullptr if the reference is wrong.
+  std::shared_ptr<JobPage> OpenPage(uint32_t pid, const JobReference& page) {
+    return Find(pid, page);
+  }
   // Unmaps the pages whose programs have ended. Call this before the host sleeps.
   void ForgetEnded();
   // Call this when the host with this pid has ended. Another one may get the pid.

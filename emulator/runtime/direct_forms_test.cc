@@ -311,6 +311,78 @@ TEST_F(DirectFormsTest, AWrongReferenceIsIgnored) {
   EXPECT_TRUE(seen_.empty());
 }
 
+// ---- offers of permits (transport/permit_offer.h)
+
+class PermitOffersTest : public DirectFormsTest {
+ protected:
+  PermitOffersTest() {
+    place_.slot = 3;
+    // What comes with a new ring is staged, and offers are then lost.
+    EXPECT_TRUE(SendOffer(place_));
+    EXPECT_EQ(ReceiveOffer(), nullptr);
+  }
+  bool SendOffer(const JobReference& page) {
+    const wire::UdpFlow flow{kOneHost, kOtherHost, wire::kRoceUdpPort, wire::kRoceUdpPort};
+    transport::PermitOffer offer{};
+    offer.number = 7;
+    offer.page = page;
+    const bool is_sent = first_.SendOffer(flow, offer.bytes());
+    first_.Flush();
+    return is_sent;
+  }
+  // Returns the page of the offer that the second host receives.
+  std::shared_ptr<JobPage> ReceiveOffer() {
+    std::shared_ptr<JobPage> page;
+    second_.ReceiveShared([&](const wire::UdpFlow& flow, WireForm form,
+                              std::span<const std::span<const std::byte>> all, const NetAddress&) {
+      ASSERT_EQ(form, WireForm::kPermitOffers);
+      ASSERT_EQ(all.size(), 1u);
+      EXPECT_EQ(flow.source, kOneHost);
+      const auto offer = transport::PermitOffer::Parse(all[0]);
+      ASSERT_TRUE(offer);
+      EXPECT_EQ(offer->number, 7u);
+      page = second_.OpenJobPage(offer->page);
+    });
+    return page;
+  }
+};
+
+TEST_F(PermitOffersTest, AnOfferArrivesWithThePageOfItsProgram) {
+  ASSERT_TRUE(SendOffer(place_));
+  const std::shared_ptr<JobPage> page = ReceiveOffer();
+  ASSERT_NE(page, nullptr);
+  Permit permit{};
+  permit.number = 9;
+  page->lent[3].permit.Publish(permit);
+  EXPECT_EQ(page_->lent[3].permit.Number(), 9u);
+}
+
+TEST_F(PermitOffersTest, AFalseReferenceOpensNoPage) {
+  JobReference wrong = place_;
+  wrong.offset = 1 << 30;
+  ASSERT_TRUE(SendOffer(wrong));
+  EXPECT_EQ(ReceiveOffer(), nullptr);
+  wrong = place_;
+  wrong.segment++;
+  wrong.fd = 0;
+  ASSERT_TRUE(SendOffer(wrong));
+  EXPECT_EQ(ReceiveOffer(), nullptr);
+}
+
+TEST_F(PermitOffersTest, APageIsOpenedOnlyWhileItsOfferIsReceived) {
+  EXPECT_EQ(second_.OpenJobPage(place_), nullptr);
+  ASSERT_TRUE(SendOffer(place_));
+  EXPECT_NE(ReceiveOffer(), nullptr);
+  EXPECT_EQ(second_.OpenJobPage(place_), nullptr);
+}
+
+TEST_F(PermitOffersTest, AnOfferNeedsSharedMemory) {
+  UdpNetwork alone;
+  const wire::UdpFlow flow{kOneHost, kOtherHost, wire::kRoceUdpPort, wire::kRoceUdpPort};
+  EXPECT_FALSE(alone.SendOffer(flow, transport::PermitOffer{}.bytes()));
+  EXPECT_EQ(alone.OpenJobPage(place_), nullptr);
+}
+
 #endif
 
 }  // namespace

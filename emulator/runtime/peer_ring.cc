@@ -15,7 +15,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-constexpr uint64_t kRingMagic = 0x72646d6165726e67;
+constexpr uint64_t kRingMagic = 0x72646d6165726e68;
 constexpr size_t kMappedBytes = kRingDataOffset + kRingBytes;
 // How much of the memory for the next datagram the writer prepares: a small datagram.
 constexpr size_t kPreparedBytes = 4 * kRingAlignment;
@@ -65,7 +65,7 @@ std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& posit
     const bool is_placed = state == static_cast<uint8_t>(WireForm::kPlacedTrains);
     const bool is_skipped = (is_form && at_unfilled != AtUnfilled::kReturn) ||
                             (is_placed && at_unfilled == AtUnfilled::kSkip);
-    if (!is_form && state > static_cast<uint8_t>(WireForm::kPlacedTrains)) break;
+    if (!is_form && state > static_cast<uint8_t>(WireForm::kPermitOffers)) break;
     const WireForm form = is_form || is_placed ? WireForm::kTrains : WireForm{state};
     if (entry.bytes > MaxEntryBytes(form)) break;
     const size_t bytes = EntryBytes(entry.bytes);

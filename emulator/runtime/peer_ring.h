@@ -20,6 +20,7 @@
 #include "emulator/host/host.h"
 #include "emulator/runtime/unique_fd.h"
 #include "emulator/transport/copy_jobs.h"
+#include "emulator/transport/permit_offer.h"
 #include "emulator/transport/train_form.h"
 #include "emulator/wire/icrc.h"
 
@@ -66,6 +67,7 @@ inline constexpr size_t kMaxRingDatagram = 65507;
 static_assert(transport::kMaxFormBytes < kRingBytes / 4);
 // Returns the largest entry of a form in bytes.
 constexpr size_t MaxEntryBytes(WireForm form) {
+  if (form == WireForm::kPermitOffers) return sizeof(transport::PermitOffer);
   return form == WireForm::kDatagrams ? kMaxRingDatagram : transport::kMaxFormBytes;
 }
 

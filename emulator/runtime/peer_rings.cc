@@ -439,6 +439,10 @@ bool OwnRings::HasUnreadFrom(uint32_t pid) const {
   });
 }
 
+std::shared_ptr<JobPage> OwnRings::OpenJobPage(const JobReference& page) {
+  return receiving_from_ == 0 ? nullptr : job_pages_.OpenPage(receiving_from_, page);
+}
+
 bool OwnRings::Receive(const Handler& handler, const DirectHandler& direct) {
   bool found = false, any_ended = false;
   // The handler may close a port, and thus change the list.
@@ -467,7 +471,9 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
   flow.destination_port = wire::kRoceUdpPort;
   WireForm form = WireForm::kDatagrams;
   const auto hand_over = [&] {
+    const uint32_t outer = std::exchange(receiving_from_, ring.offer.pid);
     if (!payloads.empty() && !ring.is_closed) handler(flow, form, payloads, at);
+    receiving_from_ = outer;
     payloads.clear();
   };
   ring.in_use = true;

@@ -189,6 +189,8 @@ class OwnRings {
   // call, which a handler makes, the ring of that handler is left out. Returns true if there were
   // datagrams. Then calls `direct`, if it is set, for forms whose payload is missing.
   bool Receive(const Handler& handler, const DirectHandler& direct = nullptr);
+  // Acts as Network::OpenJobPage, during a handler of Receive.
+  std::shared_ptr<JobPage> OpenJobPage(const JobReference& page);
   // Returns the processor of the one peer's program that polls, counted from 1. Returns 0 if there
   // is none, or if peers' programs poll on several processors.
   uint32_t PeersPoller() const;
@@ -246,6 +248,7 @@ class OwnRings {
   std::array<Buffers, 2> buffers_;
   ForeignJobPages job_pages_;
   int receiving_ = 0;
+  uint32_t receiving_from_ = 0;  // the pid of the writer whose datagrams a handler has now
   uint64_t received_bytes_ = 0;
 };
 

@@ -226,6 +226,7 @@ bool UdpNetwork::Stage() {
   const Handler stage = [&](const wire::UdpFlow& flow, WireForm form,
                             std::span<const std::span<const std::byte>> udp_payloads,
                             const NetAddress& at) {
+    if (form == WireForm::kPermitOffers) return;  // valid only while its ring is read
     Staged& staged = staged_.emplace_back(Staged{flow, at, form, {}, {}});
     for (const std::span<const std::byte> payload : udp_payloads) {
       staged.bytes.insert(staged.bytes.end(), payload.begin(), payload.end());
@@ -307,6 +308,7 @@ void UdpNetwork::SendBySocket(const NetAddress& peer, const RingDatagram& datagr
   wire::UdpFlow flow = datagram.flow;
   flow.destination = peer;
   flow.destination_port = wire::kRoceUdpPort;
+  if (datagram.form == WireForm::kPermitOffers) return;  // for shared memory only
   if (datagram.form == WireForm::kDatagrams) {
     return SendBySocket(*port, flow, datagram.traffic_class, datagram.bytes);
   }
@@ -389,6 +391,20 @@ std::optional<std::span<std::byte>> UdpNetwork::AllocateForm(const wire::UdpFlow
   allocated_form_ = room;
   if (room.empty() && may_wait) return std::nullopt;
   return room;
+}
+
+bool UdpNetwork::SendOffer(const wire::UdpFlow& flow, std::span<const std::byte> offer) {
+  allocated_ = nullptr;
+  allocated_ring_ = nullptr;
+  UdpPort* const port = PortOf(flow.source);
+  if (port == nullptr || RingTo(*port, flow.destination) == nullptr) return false;
+  const size_t bytes = offer.size();
+  std::span<std::byte> room;
+  AllocateInRing(flow, 0, WireForm::kPermitOffers, {&bytes, 1}, {&room, 1}, /*may_wait=*/false);
+  if (room.empty()) return false;
+  std::ranges::copy(offer, room.begin());
+  Commit();
+  return true;
 }
 
 std::unique_ptr<UnfilledForm> UdpNetwork::CommitUnfilled(size_t payload_bytes) {

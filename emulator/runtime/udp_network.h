@@ -89,6 +89,10 @@ class UdpNetwork final : public Network {
   bool takes_unfilled() const override {
     return allocated_ring_ != nullptr && allocated_ring_->takes_unfilled();
   }
+  bool SendOffer(const wire::UdpFlow& flow, std::span<const std::byte> offer) override;
+  std::shared_ptr<JobPage> OpenJobPage(const JobReference& page) override {
+    return own_rings_ == nullptr ? nullptr : own_rings_->OpenJobPage(page);
+  }
   void BeforeWaiting(std::function<void()> before) override { before_waiting_ = std::move(before); }
   // Fails with ENOBUFS above kMaxGroups, with EADDRNOTAVAIL if no port has the address, and with
   // the errors of GroupPort::Open.

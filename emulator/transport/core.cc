@@ -22,7 +22,9 @@ QpContext* Core::Find(Handle qp) {
 
 void Core::Forget(QueuePair& qp) {
   if (qp.transport == nullptr) return;
-  round.Remove(static_cast<QpContext&>(*qp.transport));
+  auto& context = static_cast<QpContext&>(*qp.transport);
+  ForgetPermits(context);
+  round.Remove(context);
   timers_.Cancel(qp.handle);
   contexts_.erase(qp.handle);
   qp.transport.reset();

@@ -16,6 +16,7 @@
 #include "emulator/transport/fifo.h"
 #include "emulator/transport/form_fills.h"
 #include "emulator/transport/form_targets.h"
+#include "emulator/transport/lent_permits.h"
 #include "emulator/transport/payload_owner.h"
 #include "emulator/transport/permits.h"
 #include "emulator/transport/qp_context.h"
@@ -69,7 +70,8 @@ class Core {
         payloads(env.memory, doors),
         fills(env.memory, payloads),
         targets(env.verbs, env.memory, payloads),
-        permits(env, payloads, counters) {}
+        permits(env, payloads, counters),
+        lent_permits(env, payloads, counters) {}
 
   Engine::Environment env;
   const DoorFlags& doors;
@@ -80,6 +82,18 @@ class Core {
   bool sends_now = false;     // forms wait for room, and the host copies their payload
   EngineCounters counters;
   Permits permits;
+  LentPermits lent_permits;
+
+  // Ends all permits of this host's programs, and those that it lends.
+  void EndPermits() {
+    permits.EndAll();
+    lent_permits.EndAll();
+  }
+  // The QP begins another life, or is destroyed. Call EndPermits before.
+  void ForgetPermits(QpContext& context) {
+    permits.Forget(context);
+    lent_permits.Forget(context);
+  }
 
   // Returns the QP's context. Creates the context if there is none.
   QpContext& ContextOf(QueuePair& qp);

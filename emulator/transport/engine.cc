@@ -85,7 +85,17 @@ class Engine::Impl final : public Receiver {
         Refusal(*qp, train, /*counts=*/false) != nullptr) {
       return Naming::kNever;
     }
-    return core_.targets.Name(core_.ContextOf(*qp), train, form);
+    QpContext& context = core_.ContextOf(*qp);
+    core_.lent_permits.RequestArrives(context, train);
+    return core_.targets.Name(context, train, form);
+  }
+
+  void TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer, const OpenJobPage& page_of) {
+    QueuePair* const qp = core_.env.verbs.FindQp(flow.destination, offer.destination_qpn);
+    if (qp == nullptr) return;
+    QpContext& context = core_.ContextOf(*qp);
+    core_.lent_permits.Settle(context);
+    core_.lent_permits.Lend(context, flow, offer, page_of);
   }
 
   Status ReadPlaced(const Train& train, std::span<std::byte> payload) {
@@ -139,10 +149,13 @@ class Engine::Impl final : public Receiver {
   void StopCopies() {
     core_.fills.FinishAll();
     core_.targets.Withdraw();
-    core_.permits.EndAll();
+    core_.EndPermits();
   }
-  void EndPermits() { core_.permits.EndAll(); }
-  void CountExecuted() { core_.permits.Settle(); }
+  void EndPermits() { core_.EndPermits(); }
+  void CountExecuted() {
+    core_.permits.Settle();
+    core_.lent_permits.Settle();
+  }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
   bool Take(Time now) {
@@ -186,7 +199,7 @@ class Engine::Impl final : public Receiver {
   }
 
   void StateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
-    core_.permits.EndAll();
+    core_.EndPermits();
     QpContext& context = core_.ContextOf(qp);
     switch (qp.state()) {
       case IBV_QPS_RESET:
@@ -222,7 +235,7 @@ class Engine::Impl final : public Receiver {
   }
 
   void AttributesChanged(QueuePair& qp) {
-    core_.permits.EndAll();
+    core_.EndPermits();
     Readdress(core_.ContextOf(qp));
   }
   void Destroyed(Time now, QueuePair& qp) {
@@ -334,6 +347,7 @@ class Engine::Impl final : public Receiver {
     QueuePair* qp = core_.env.verbs.FindQp(flow.destination, last.headers.destination_qpn);
     if (qp == nullptr || qp->type != IBV_QPT_RC) return false;
     QpContext& context = core_.ContextOf(*qp);
+    Device& device = *qp->device;
     if (packets.front().payload.size() != context.mtu_bytes) return false;
     LoadFromWire(flow, packets.front(), last);
     Train& train = from_wire_;
@@ -353,8 +367,15 @@ class Engine::Impl final : public Receiver {
       train.parts = parts_;
     }
     if (Refusal(*qp, train) != nullptr) return false;
+    if (!HandleRun(now, context, train)) return false;
+    device.counters.rcvd_pkts += packets.size();
+    return true;
+  }
+
+  bool HandleRun(Time now, QpContext& context, Train& train) {
     if (!train.info().request) return completer_.HandleRun(now, context, train);
-    if (qp->state() == IBV_QPS_RTR && !context.responder.established) return false;
+    core_.lent_permits.RequestArrives(context, train);
+    if (context.qp->state() == IBV_QPS_RTR && !context.responder.established) return false;
     return responder_.HandleRun(now, context, train);
   }
 
@@ -366,6 +387,7 @@ class Engine::Impl final : public Receiver {
   void Reset(QpContext& context) {
     QueuePair& qp = *context.qp;
     EndPayloads(context);
+    core_.ForgetPermits(context);
     core_.SetDeadline(context, std::nullopt);
     core_.round.Remove(context);
     context.requester = {};
@@ -400,6 +422,7 @@ class Engine::Impl final : public Receiver {
     const QueuePair& qp = *context.qp;
     Readdress(context);
     if (from == IBV_QPS_RTR) {
+      core_.permits.Begin(context);
       s.next_psn = s.unacked_psn = s.highest_psn = qp.attr.sq_psn & wire::kPsnMask;
       s.retries_left = qp.attr.retry_cnt;
       s.rnr_retries_left = qp.attr.rnr_retry;
@@ -537,6 +560,7 @@ class Engine::Impl final : public Receiver {
     }
     if (qp.type == IBV_QPT_UC) return unreliable_.HandleUc(now, context, train);
     if (may_park && parking_.Park(now, context, *local)) return;
+    core_.lent_permits.RequestArrives(context, train);
     responder_.Handle(now, context, train);
   }
 
@@ -575,6 +599,10 @@ void Engine::ReceivePlaced(Time now, const wire::UdpFlow& flow,
 }
 Naming Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
   return impl_->Direct(train, form);
+}
+void Engine::TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer,
+                       const OpenJobPage& page_of) {
+  impl_->TakeOffer(flow, offer, page_of);
 }
 Status Engine::ReadPlaced(const Train& train, std::span<std::byte> payload) {
   return impl_->ReadPlaced(train, payload);

@@ -15,6 +15,7 @@
 #include "emulator/base/unfilled_form.h"
 #include "emulator/trace/trace.h"
 #include "emulator/transport/doors.h"
+#include "emulator/transport/permit_offer.h"
 #include "emulator/verbs/objects.h"
 #include "emulator/wire/icrc.h"
 #include "emulator/wire/packet.h"
@@ -55,6 +56,16 @@ class DatagramSink {
   }
   // Returns true if CommitUnfilled works for the form of the last AllocateForm.
   virtual bool takes_unfilled() const { return false; }
+  // Sends the offer of a permit (permit_offer.h). Acts as Network::SendOffer.
+  virtual bool OfferPermit(const wire::UdpFlow&, std::span<const std::byte> /*offer*/) {
+    return false;
+  }
+  // Counts the packets of requests that a program has executed itself (permits.h), which were
+  // neither sent nor received.
+  struct Exchanged {
+    uint64_t sent_packets, sent_bytes, received_packets, received_bytes;
+  };
+  virtual void CountExchanged(const Exchanged&) {}
 };
 
 // Counters of traffic and of dropped packets by reason (`rdmaemu hosts --json`).
@@ -119,6 +130,9 @@ class Engine : public TransportHooks {
   // Does the same with packets whose payload is where Direct has named a place. The payloads have
   // the right lengths, but no content.
   void ReceivePlaced(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets);
+  // Receives the offer of another host to lend it a permit. `page_of` acts as Network::OpenJobPage.
+  using OpenJobPage = std::function<std::shared_ptr<JobPage>(const JobReference&)>;
+  void TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer, const OpenJobPage& page_of);
   // Acts as Host::Direct, for a train whose payload is missing.
   Naming Direct(const Train& train, const std::shared_ptr<DirectForm>& form);
   // Reads the payload of a train that was copied to the place that Direct has named.

@@ -99,6 +99,17 @@ class Node final : public DatagramSink {
     return form;
   }
   bool takes_unfilled() const override { return sends_forms; }
+  bool OfferPermit(const wire::UdpFlow& flow, std::span<const std::byte> offer) override {
+    if (!shared_memory.has_descriptors) return false;
+    offers.push_back({flow, {offer.begin(), offer.end()}, nullptr});
+    return true;
+  }
+  void CountExchanged(const Exchanged& more) override {
+    exchanged.sent_packets += more.sent_packets;
+    exchanged.sent_bytes += more.sent_bytes;
+    exchanged.received_packets += more.received_packets;
+    exchanged.received_bytes += more.received_bytes;
+  }
 
   std::vector<JobReference> referred;  // the copy jobs of forms, if shared memory has a descriptor
   bool permits_execution = false;
@@ -117,6 +128,8 @@ class Node final : public DatagramSink {
   ProtectionDomain* pd;
   Datagram pending;
   std::deque<Datagram> out;
+  std::deque<Datagram> offers;  // of permits, to the other node
+  Exchanged exchanged{};        // of requests that programs have executed
 };
 
 // The fate of a packet on the wire. A held packet arrives when the test calls Release.

@@ -2,57 +2,47 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <utility>
 
 #include "emulator/abi/copy_jobs.h"
-#include "emulator/transport/copy_waits.h"
+#include "emulator/transport/executions.h"
 
 namespace rdmaemu::transport {
 namespace {
 
 constexpr int kRemoteRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-// Bounds what a hostile program adds to counters at a time.
-constexpr uint64_t kMaxCountedAtOnce = uint64_t{1} << 40;
-
-uint64_t Load(uint64_t& counter) {
-  return std::atomic_ref(counter).load(std::memory_order_relaxed);
-}
-
-// Moves `counted` to the program's numbers, and returns the difference.
-Executed::Requests TakeNew(Executed::Requests& shared, Executed::Requests& counted) {
-  const auto take = [](uint64_t& now, uint64_t& before) {
-    const uint64_t to = Load(now);
-    return std::min(to - std::exchange(before, to), kMaxCountedAtOnce);
-  };
-  return {take(shared.count, counted.count), take(shared.bytes, counted.bytes),
-          take(shared.packets, counted.packets)};
-}
-
-uint32_t PsnsOf(uint64_t packets) { return static_cast<uint32_t>(packets & wire::kPsnMask); }
-
 PermittedRegion Permitted(const MemoryRegion& region, uint32_t key, int access) {
   return {region.iova, region.user_address, region.length, key, static_cast<uint32_t>(access)};
 }
 
-// A thread that may execute a request by a permit that has ended.
-struct BegunExecution {
-  JobPage& page;
-  bool is_recalled = false;
+// Returns which requests the QP may send.
+int RightsOf(const QueuePair& qp) {
+  return qp.attr.max_rd_atomic == 0 ? IBV_ACCESS_REMOTE_WRITE : kRemoteRights;
+}
 
-  bool HasEnded() { return std::atomic_ref(page.executes).load(std::memory_order_seq_cst) == 0; }
-  std::optional<uint32_t> Recall() {
-    if (!std::exchange(is_recalled, true)) {
-      std::atomic_ref(page.recalls).fetch_add(1, std::memory_order_seq_cst);
-    }
-    const uint32_t thread = std::atomic_ref(page.busy).load(std::memory_order_acquire);
-    if (HasEnded()) return std::nullopt;
-    return thread;
-  }
-  // A thread outside of its system call begins no copy, because it was recalled.
-  bool TakeBack() { return true; }
-};
+// Returns a number other than 0 that was not returned for a long time.
+uint32_t Next(uint32_t& last) {
+  if (++last == 0) last = 1;
+  return last;
+}
+
+static_assert(JobPage::kLentPermits == 32, "the bits of LentSlots::used");
+
+// Gives the QP a slot for permits of other hosts. Returns false if there is none.
+bool TakeSlot(GroupShare& share, GrantedPermit& granted) {
+  LentSlots& slots = share.lent_slots;
+  if (slots.used == UINT32_MAX) return false;
+  const auto next = [&] { return slots.next = (slots.next + 1) % JobPage::kLentPermits; };
+  while ((slots.used >> slots.next & 1) != 0) next();
+  slots.used |= uint32_t{1} << slots.next;
+  granted.slot = slots.next + 1;
+  granted.owner = Next(slots.last_number);
+  std::atomic_ref(share.jobs->lent[slots.next].owner)
+      .store(granted.owner, std::memory_order_release);
+  next();
+  return true;
+}
 
 }  // namespace
 
@@ -62,9 +52,9 @@ bool Permits::MayGrant(const QpContext& context, const SendWqe& request) const {
   return environment_.permits && (request.is_read() || request.wr.opcode == IBV_WR_RDMA_WRITE) &&
          request.status == IBV_WC_SUCCESS && request.length > 0 &&
          request.length <= kMaxPermittedBytes && request.sges.size() <= 1 &&
-         context.peer_is_local && qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS &&
-         s.requests.empty() && s.next_index == qp.send_ring.Producer() &&
-         s.next_psn == s.unacked_psn && s.next_psn == s.highest_psn &&
+         qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS && s.requests.empty() &&
+         s.next_index == qp.send_ring.Producer() && s.next_psn == s.unacked_psn &&
+         s.next_psn == s.highest_psn &&
          (context.permit.is_listed || listed_.size() < kMaxPermits) &&
          !environment_.trace.wants_packets() && environment_.permits();
 }
@@ -79,61 +69,123 @@ QpContext* Permits::PeerOf(const QpContext& context) const {
   return static_cast<QpContext*>(peer->transport.get());
 }
 
-bool Permits::IsReady(const QpContext& context, const QpContext& peer) const {
-  const ResponderState& s = peer.responder;
-  const ibv_qp_state state = peer.qp->state();
-  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && environment_.verbs.Carries(*peer.qp) &&
-         environment_.verbs.Carries(*context.qp) && s.message == Message::kNone &&
-         s.responses.empty() && !s.receive && peer.parked[0].trains.empty() &&
-         s.expected_psn == context.requester.next_psn;
+bool IsReadyToAnswer(const QpContext& context) {
+  const ResponderState& s = context.responder;
+  const ibv_qp_state state = context.qp->state();
+  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && s.message == Message::kNone &&
+         s.responses.empty() && !s.receive && context.parked[0].trains.empty();
 }
 
-// Returns a permit without number and index. Its pid is 0 if the program must not execute requests.
-Permit Permits::PermitFor(const QpContext& context, const QpContext& peer,
-                          const SendWqe& request) const {
-  const QueuePair &qp = *context.qp, &answers = *peer.qp;
-  Permit permit{};
+bool Permits::IsReady(const QpContext& context, const QpContext& peer) const {
+  return IsReadyToAnswer(peer) && environment_.verbs.Carries(*peer.qp) &&
+         environment_.verbs.Carries(*context.qp) &&
+         peer.responder.expected_psn == context.requester.next_psn;
+}
+
+std::optional<PermittedRegion> RegionToPermit(const Engine::Environment& environment,
+                                              const QueuePair& qp, uint32_t rkey, int rights) {
+  const MemoryRegion* const region = environment.verbs.FindRegion(*qp.pd, rkey, /*is_remote=*/true);
+  if (region == nullptr || region->process != qp.share().sole_process ||
+      region->bound_windows != 0) {
+    return std::nullopt;
+  }
+  const MemoryRange range{region->user_address, region->length};
+  if (environment.memory.IsShared(region->process, {&range, 1})) return std::nullopt;
+  rights &= kRemoteRights & region->access & static_cast<int>(qp.attr.qp_access_flags);
+  if (qp.attr.max_dest_rd_atomic == 0) rights &= ~IBV_ACCESS_REMOTE_READ;
+  return Permitted(*region, rkey, rights);
+}
+
+bool Permits::SetOwn(const QpContext& context, const SendWqe& request, Permit& permit) const {
+  const QueuePair& qp = *context.qp;
   const ProcessId process = qp.share().sole_process;
-  const MemoryRegion* const other =
-      environment_.verbs.FindRegion(*answers.pd, request.wr.wr.rdma.rkey, /*is_remote=*/true);
-  if (process == ProcessId::kNone || qp.share().jobs == nullptr || other == nullptr ||
-      other->process != answers.share().sole_process || other->bound_windows != 0) {
-    return {};
-  }
-  int rights = other->access & static_cast<int>(answers.attr.qp_access_flags) & kRemoteRights;
-  if (qp.attr.max_rd_atomic == 0 || answers.attr.max_dest_rd_atomic == 0) {
-    rights &= ~IBV_ACCESS_REMOTE_READ;
-  }
-  permit.other = Permitted(*other, request.wr.wr.rdma.rkey, rights);
-  MemoryRange range{other->user_address, other->length};
-  if (environment_.memory.IsShared(other->process, {&range, 1})) return {};
-  if (!request.is_inline && !request.sges.empty()) {
-    const uint32_t lkey = request.sges[0].lkey;
-    const MemoryRegion* const own = environment_.verbs.FindRegion(*qp.pd, lkey, false);
-    if (own == nullptr || own->process != process) return {};
-    permit.own = Permitted(*own, lkey, own->access & IBV_ACCESS_LOCAL_WRITE);
-  }
+  if (process == ProcessId::kNone || qp.share().jobs == nullptr) return false;
+  permit.index = context.requester.next_index;
   permit.mtu_bytes = context.mtu_bytes;
-  permit.pid = environment_.memory.PidFor(process, other->process);
-  return permit;
+  if (request.is_inline || request.sges.empty()) return true;
+  const uint32_t lkey = request.sges[0].lkey;
+  const MemoryRegion* const own = environment_.verbs.FindRegion(*qp.pd, lkey, false);
+  if (own == nullptr || own->process != process) return false;
+  permit.own = Permitted(*own, lkey, own->access & IBV_ACCESS_LOCAL_WRITE);
+  return true;
+}
+
+bool Permits::SetLocalPeer(const QpContext& context, const SendWqe& request, Permit& permit) {
+  QpContext* const peer = PeerOf(context);
+  if (peer == nullptr || !IsReady(context, *peer)) return false;
+  const std::optional<PermittedRegion> other =
+      RegionToPermit(environment_, *peer->qp, request.wr.wr.rdma.rkey, RightsOf(*context.qp));
+  if (!other) return false;
+  permit.other = *other;
+  permit.pid =
+      environment_.memory.PidFor(context.qp->share().sole_process, peer->qp->share().sole_process);
+  if (permit.pid == 0) return false;
+  // Earlier completions and payloads must be visible before the results of executed requests.
+  payloads_.PlaceWaiting(*peer, MemoryRange{other->address, other->length});
+  return true;
+}
+
+bool Permits::SetRemotePeer(QpContext& context, const SendWqe& request, Permit& permit) {
+  GroupShare& share = context.qp->share();
+  GrantedPermit& granted = context.permit;
+  if (share.jobs_place.fd < 0 ||
+      environment_.memory.PidFor(share.sole_process, share.sole_process) == 0) {
+    return false;
+  }
+  if (granted.slot == 0 && !TakeSlot(share, granted)) return false;
+  LentPermit& lent = share.jobs->lent[granted.slot - 1];
+  const bool is_lent = granted.offered != 0 && lent.permit.Number() == granted.offered &&
+                       lent.permit.other.key == request.wr.wr.rdma.rkey;
+  if (!is_lent && !Offer(context, request)) return false;
+  permit.lent_slot = granted.slot;
+  permit.lent_number = granted.offered;
+  return true;
+}
+
+bool Permits::Offer(QpContext& context, const SendWqe& request) {
+  const QueuePair& qp = *context.qp;
+  GrantedPermit& granted = context.permit;
+  if (granted.skips_left > 0) {
+    granted.skips_left--;
+    return false;
+  }
+  if (granted.is_unused) {
+    granted.skips_left = std::min((uint32_t{1} << granted.wasted) - 1, kMostSkips);
+    granted.wasted = std::min(granted.wasted + 1, 31u);
+  }
+  granted.offered = Next(qp.share().lent_slots.last_number);
+  granted.is_unused = true;
+  PermitOffer offer{.destination_qpn = qp.attr.dest_qp_num,
+                    .source_qpn = qp.qpn,
+                    .psn = context.requester.next_psn,
+                    .mtu_bytes = context.mtu_bytes,
+                    .rkey = request.wr.wr.rdma.rkey,
+                    .rights = static_cast<uint32_t>(RightsOf(qp)),
+                    .owner = granted.owner,
+                    .number = granted.offered,
+                    .page = qp.share().jobs_place};
+  offer.page.slot = granted.slot - 1;
+  const wire::UdpFlow flow{qp.path.source, qp.path.destination, wire::kRoceUdpPort,
+                           wire::kRoceUdpPort};
+  if (environment_.sink.OfferPermit(flow, offer.bytes())) return true;
+  granted.offered = 0;
+  return false;
 }
 
 void Permits::Grant(QpContext& context, const SendWqe& request) {
   if (!MayGrant(context, request)) return;
-  QpContext* const peer = PeerOf(context);
-  if (peer == nullptr || !IsReady(context, *peer)) return;
-  Permit permit = PermitFor(context, *peer, request);
-  if (permit.pid == 0) return;
-  // Earlier completions and payloads must be visible before the results of executed requests.
-  payloads_.PlaceWaiting(*peer, MemoryRange{permit.other.address, permit.other.length});
+  Permit permit{};
+  if (!SetOwn(context, request, permit)) return;
+  if (!(context.peer_is_local ? SetLocalPeer(context, request, permit)
+                              : SetRemotePeer(context, request, permit))) {
+    return;
+  }
   GrantedPermit& granted = context.permit;
   if (!granted.is_listed) {
     granted.is_listed = true;
     listed_.push_back(&context);
   }
-  if (++granted.last_number == 0) granted.last_number = 1;
-  permit.number = granted.last_number;
-  permit.index = context.requester.next_index;
+  permit.number = Next(granted.last_number);
   granted.is_given = true;
   context.qp->control->permit.Publish(permit);
 }
@@ -147,53 +199,51 @@ void Permits::Settle() {
   for (QpContext* const context : listed_) Settle(*context);
 }
 
-// Counts as the engine would have: each WRITE has one acknowledgement, and each READ one request.
+// Counts as the engine would have.
 void Permits::Settle(QpContext& context) {
-  Executed& shared = context.qp->control->executed;
-  Executed& counted = context.permit.counted;
-  const Executed::Requests writes = TakeNew(shared.writes, counted.writes);
-  const Executed::Requests reads = TakeNew(shared.reads, counted.reads);
-  if (writes.count == 0 && reads.count == 0) return;
-  const uint64_t there = writes.packets + reads.count, back = writes.count + reads.packets;
-  counters_.messages_sent += writes.count + reads.count;
-  counters_.bytes_sent += writes.bytes + reads.bytes;
-  counters_.local_packets += there + back;
-  PortCounters& from = context.qp->device->counters;
-  from.sent_pkts += there;
-  from.rcvd_pkts += back;
-  RequesterState& requester = context.requester;
-  const uint32_t psns = PsnsOf(writes.packets + reads.packets);
-  requester.next_psn = PsnAdd(requester.next_psn, psns);
-  requester.unacked_psn = requester.highest_psn = requester.next_psn;
-  requester.packets_without_ack = 0;
-  QpContext* const peer = PeerOf(context);
-  if (peer == nullptr) return;
-  PortCounters& to = peer->qp->device->counters;
-  to.rcvd_pkts += there;
-  to.sent_pkts += back;
-  ResponderState& responder = peer->responder;
-  responder.expected_psn = PsnAdd(responder.expected_psn, psns);
-  if (writes.count > 0) responder.ack_psn = responder.expected_psn;
-  responder.msn = PsnAdd(responder.msn, PsnsOf(writes.count + reads.count));
-}
-
-void Permits::AwaitCopies(GroupShare& share) {
-  if (share.jobs == nullptr) return;
-  BegunExecution begun{*share.jobs};
-  if (begun.HasEnded()) return;
-  int looks = kMostLooks;
-  (void)AwaitCopy(environment_.memory, begun, looks);
+  const Executions done =
+      Executions::TakeNew(context.qp->control->executed, context.permit.counted);
+  if (done.empty()) return;
+  context.permit.is_unused = false;
+  context.permit.wasted = context.permit.skips_left = 0;
+  counters_.messages_sent += done.requests();
+  counters_.bytes_sent += done.bytes();
+  done.CountAtRequester(context);
+  if (!context.peer_is_local) {
+    counters_.packets_sent += done.there();
+    counters_.packets_received += done.back();
+    return environment_.sink.CountExchanged(done.ForRequester());
+  }
+  counters_.local_packets += done.there() + done.back();
+  if (QpContext* const peer = PeerOf(context)) done.CountAtResponder(*peer);
 }
 
 void Permits::EndAll() {
   if (listed_.empty()) return;
   for (QpContext* const context : listed_) context->qp->control->permit.Publish({});
-  for (QpContext* const context : listed_) AwaitCopies(context->qp->share());
+  for (QpContext* const context : listed_) {
+    if (JobPage* const page = context->qp->share().jobs) AwaitExecution(environment_.memory, *page);
+  }
   for (QpContext* const context : listed_) {
     Settle(*context);
-    context->permit.is_listed = context->permit.is_given = false;
+    GrantedPermit& granted = context->permit;
+    granted.is_listed = granted.is_given = false;
+    granted.offered = 0;  // the offer may name rights that have ended
   }
   listed_.clear();
+}
+
+void Permits::Begin(QpContext& context) {
+  if (context.permit.last_number == 0) return;
+  (void)Executions::TakeNew(context.qp->control->executed, context.permit.counted);
+}
+
+void Permits::Forget(QpContext& context) {
+  GrantedPermit& granted = context.permit;
+  if (granted.slot == 0) return;
+  context.qp->share().lent_slots.used &= ~(uint32_t{1} << (granted.slot - 1));
+  granted.slot = 0;
+  granted.wasted = granted.skips_left = 0;
 }
 
 }  // namespace rdmaemu::transport

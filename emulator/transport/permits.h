@@ -1,5 +1,6 @@
 // The host's side of permits (emulator/abi/permit.h). The host permits a program to execute WRITEs
-// and READs between two QPs of this host.
+// and READs itself. The peer is a QP of this host, or of another host of this user, which then
+// lends a permit (lent_permits.h).
 //
 // An executed request has no train. So there are no permits while anything looks at packets,
 // completions or memory: captures, traces, fault rules. The code that begins to look, or that
@@ -7,7 +8,7 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "emulator/transport/engine.h"
@@ -36,22 +37,40 @@ class Permits {
   // Ends all permits. Waits for copies that have begun. No thread of a program copies afterwards,
   // except one that a tracer holds for very long.
   void EndAll();
+  // The QP begins to send. What a thread of its former life executed does not count.
+  void Begin(QpContext& context);
+  // The QP begins another life, or is destroyed. Call EndAll before.
+  void Forget(QpContext& context);
 
  private:
+  // The most grants without an offer after one that the program did not use.
+  static constexpr uint32_t kMostSkips = 1023;
+
   bool MayGrant(const QpContext& context, const SendWqe& request) const;
-  // Returns the context of the QP that answers. nullptr: there is none.
+  // Returns the context of the QP of this host that answers. nullptr: there is none.
   QpContext* PeerOf(const QpContext& context) const;
   // Returns true if the peer answers requests, and has answered all of them.
   bool IsReady(const QpContext& context, const QpContext& peer) const;
-  Permit PermitFor(const QpContext& context, const QpContext& peer, const SendWqe& request) const;
+  // Sets what depends on the program's own memory. Returns false if it must not execute requests.
+  bool SetOwn(const QpContext& context, const SendWqe& request, Permit& permit) const;
+  // Set the peer's half. Return false if there is none.
+  bool SetLocalPeer(const QpContext& context, const SendWqe& request, Permit& permit);
+  bool SetRemotePeer(QpContext& context, const SendWqe& request, Permit& permit);
+  bool Offer(QpContext& context, const SendWqe& request);
   void InterruptNow(QpContext& context);
   void Settle(QpContext& context);
-  void AwaitCopies(GroupShare& share);
 
   const Engine::Environment& environment_;
   PayloadOwner& payloads_;
   EngineCounters& counters_;
   std::vector<QpContext*> listed_;  // those that got a permit since the last EndAll
 };
+
+// Returns true if the QP answers requests, and has answered all of them.
+bool IsReadyToAnswer(const QpContext& context);
+// Returns the remote region of a QP that a permit may name, with those of the rights that the QP
+// gives its peer. Returns nothing if no program may copy to the region.
+std::optional<PermittedRegion> RegionToPermit(const Engine::Environment& environment,
+                                              const QueuePair& qp, uint32_t rkey, int rights);
 
 }  // namespace rdmaemu::transport

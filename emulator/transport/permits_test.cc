@@ -34,9 +34,7 @@ class PermitsTest : public CopyJobsTest {
   void Execute(ibv_wr_opcode opcode, uint64_t count) {
     Executed& all = x.qp->control->executed;
     Executed::Requests& kind = opcode == IBV_WR_RDMA_READ ? all.reads : all.writes;
-    kind.count += count;
-    kind.bytes += count * kBytes;
-    kind.packets += count * 3;
+    for (uint64_t i = 0; i < count; i++) kind.Add(kBytes, 1024);
     if (opcode == IBV_WR_RDMA_WRITE) std::memcpy(y.buffer.data(), x.buffer.data(), kBytes);
   }
 };
@@ -178,8 +176,8 @@ TEST_F(PermitsTest, EachPermitHasItsOwnNumber) {
 
 TEST_F(PermitsTest, AFalseNumberOfExecutedRequestsHarmsOnlyItsProgram) {
   Granted();
-  x.qp->control->executed.writes = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-  x.qp->control->executed.reads = {1, UINT64_MAX, 0};
+  x.qp->control->executed.writes = {UINT64_MAX, UINT64_MAX, UINT64_MAX, 1, 1};
+  x.qp->control->executed.reads = {1, UINT64_MAX, 0, UINT64_MAX, 0};
   EXPECT_LT(world.a.engine.counters().bytes_sent, uint64_t{1} << 42);
   Endpoint u = world.Make(world.a, IBV_QPT_RC, kSize), v = world.Make(world.a, IBV_QPT_RC, kSize);
   world.Join(u, v);

@@ -143,6 +143,22 @@ struct GrantedPermit {
   bool is_given = false;     // and not interrupted
   uint32_t last_number = 0;  // of all permits of the QP
   Executed counted{};        // the requests that the host has counted
+  // For a peer on another host.
+  uint32_t slot = 0;        // of JobPage::lent, from 1; 0: none
+  uint32_t owner = 0;       // LentPermit::owner
+  uint32_t offered = 0;     // the number of the permit that the other host may lend; 0: none
+  bool is_unused = false;   // nothing was executed since the last offer
+  uint32_t wasted = 0;      // offers in a row of which the program used none
+  uint32_t skips_left = 0;  // grants without an offer, because offers are wasted
+};
+
+// The permit of a responder for a program of another host (lent_permits.h).
+struct PermitLoan {
+  std::shared_ptr<JobPage> page;
+  uint32_t slot = 0;
+  uint32_t owner = 0;    // LentPermit::owner
+  Executed counted{};    // the requests that this host has counted
+  bool is_lent = false;  // and not ended
 };
 
 struct QpContext final : TransportState {
@@ -158,6 +174,7 @@ struct QpContext final : TransportState {
   bool is_parking = false;
   WriteCursor ahead;
   GrantedPermit permit;
+  std::unique_ptr<PermitLoan> lent;  // nullptr: none
 
   // `deadline` is when the engine must handle the QP. `armed` is the QP's entry in the timer queue,
   // which may be earlier. Progress changes only `deadline`. The timer queue is updated when `armed`

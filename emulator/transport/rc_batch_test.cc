@@ -294,5 +294,20 @@ TEST(RcBatch, AFaultInTheMiddleIsThePacketsOwn) {
   EXPECT_TRUE(std::equal(place(17), pair.y.buffer.end(), untouched.begin() + 17 * kMtuBytes));
 }
 
+TEST(RcBatch, EachPacketOfABatchCounts) {
+  for (const bool together : {true, false}) {
+    Pair pair;
+    pair.x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 1, pair.y, 0), {pair.x.Sge(0, 1000)});
+    pair.x.Post(RdmaWr(IBV_WR_RDMA_READ, 2, pair.y, 0), {pair.x.Sge(0, 1000)});
+    const std::vector<wire::Packet> requests = pair.Send();
+    Pair::Deliver(pair.world, pair.world.a, pair.world.b(), requests, together);
+    EXPECT_EQ(pair.y.qp->device->counters.rcvd_pkts, requests.size());
+    const std::vector<Datagram> answers = Pair::Take(pair.world.b());
+    Pair::Deliver(pair.world, pair.world.b(), pair.world.a, Pair::Parsed(answers), together);
+    EXPECT_EQ(pair.x.qp->device->counters.rcvd_pkts, answers.size());
+    EXPECT_EQ(pair.x.Sent().size(), 2u);
+  }
+}
+
 }  // namespace
 }  // namespace rdmaemu::transport::testing

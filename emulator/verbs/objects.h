@@ -58,6 +58,13 @@ struct TransportState {
   virtual ~TransportState() = default;
 };
 
+// Which slots of JobPage::lent have a QP.
+struct LentSlots {
+  uint32_t used = 0;         // a bit for each slot
+  uint32_t next = 0;         // the slot to look at first, so that slots are reused late
+  uint32_t last_number = 0;  // of LentPermit::owner, and of offered permits
+};
+
 // State that a group of processes shares with its host besides objects.
 struct GroupShare {
   // The group's only process. kNone after several processes have run at the same time, and on a
@@ -67,6 +74,7 @@ struct GroupShare {
   bool awaits_process = true;  // no process has joined since the sole process ended
   JobPage* jobs = nullptr;
   JobReference jobs_place = {};  // without a slot; another host of the same user finds `jobs` there
+  LentSlots lent_slots;
   bool has_new_completions = false;  // since the host's last turn ended (abi/host_turn.h)
   std::unique_ptr<TransportState> board;
   std::vector<struct CompletionQueue*> waiting;  // the queues with has_waiting

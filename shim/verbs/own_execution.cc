@@ -87,34 +87,47 @@ std::optional<Sides> SidesOf(const Permit& permit, const rxe_send_wqe& wqe) {
   return Sides{{FromCookie<void>(permit.own.AddressOf(sge.addr)), bytes}, other};
 }
 
-// Copies by the permit with this number. Returns false if the host must execute the request.
-bool Copy(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, uint32_t index,
-          uint32_t& mtu_bytes) {
+// Returns the permit of the queue at this index, whole. Its number is 0 if there is none.
+Permit PermitAt(QueuePair& qp, JobPage& page, uint32_t index) {
+  Permit permit = qp.control->permit.Read();
+  if (permit.number == 0 || permit.index != index) return {};
+  if (permit.lent_slot == 0) return permit;
+  if (permit.lent_slot > JobPage::kLentPermits) return {};
+  const Permit lent = page.lent[permit.lent_slot - 1].Read();
+  if (lent.number == 0 || lent.number != permit.lent_number) return {};
+  permit.pid = lent.pid;
+  permit.other = lent.other;
+  return permit;
+}
+
+// Counts the request for the host, and for the peer's host.
+void Count(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, const Permit& permit) {
+  const auto add = [&](Executed& all) {
+    (wqe.wr.opcode == IBV_WR_RDMA_READ ? all.reads : all.writes)
+        .Add(wqe.dma.length, permit.mtu_bytes);
+  };
+  add(qp.control->executed);
+  if (permit.lent_slot != 0) add(page.lent[permit.lent_slot - 1].executed);
+}
+
+// Copies by a permit. Counts the request before a host that ends the permit continues. Returns
+// false if the host must execute the request.
+bool Copy(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, uint32_t index) {
   const CopyTurn turn(page);
   if (!turn.has()) return false;
-  const Permit permit = qp.control->permit.Read();
-  if (permit.number == 0 || permit.index != index) return false;
+  const Permit permit = PermitAt(qp, page, index);
+  if (permit.number == 0) return false;
   const std::optional<Sides> sides = SidesOf(permit, wqe);
   if (!sides) return false;
-  mtu_bytes = permit.mtu_bytes;
   const int before = errno;
   const ssize_t moved =
       CopyGuarded(turn.guard(), static_cast<pid_t>(permit.pid), wqe.wr.opcode == IBV_WR_RDMA_READ,
                   {&sides->own, 1}, {&sides->other, 1});
   if (moved < 0 && (errno == EPERM || errno == ENOSYS)) qp.is_refused = true;
   errno = before;
-  return moved == static_cast<ssize_t>(wqe.dma.length);
-}
-
-void Count(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t mtu_bytes) {
-  Executed& all = qp.control->executed;
-  Executed::Requests& kind = wqe.wr.opcode == IBV_WR_RDMA_READ ? all.reads : all.writes;
-  const auto add = [](uint64_t& counter, uint64_t more) {
-    std::atomic_ref(counter).store(counter + more, std::memory_order_relaxed);
-  };
-  add(kind.count, 1);
-  add(kind.bytes, wqe.dma.length);
-  add(kind.packets, (wqe.dma.length + mtu_bytes - 1) / mtu_bytes);
+  if (moved != static_cast<ssize_t>(wqe.dma.length)) return false;
+  Count(qp, page, wqe, permit);
+  return true;
 }
 
 // Returns what the host would have put into the queue (Core::CompleteSend).
@@ -151,9 +164,7 @@ bool ExecutePosted(QueuePair& qp, uint32_t index) {
   CompletionQueue& cq = *Of(qp.base.send_cq);
   std::optional<CompletionPlace> place;
   if (is_signaled && !place.emplace(cq).IsFree()) return false;
-  uint32_t mtu_bytes = 0;
-  if (!Copy(qp, *page, wqe, index, mtu_bytes)) return false;
-  Count(qp, wqe, mtu_bytes);
+  if (!Copy(qp, *page, wqe, index)) return false;
   if (!is_signaled) {
     qp.memory.Begin();
     qp.executed_ns = qp.memory.now_ns();

@@ -266,6 +266,37 @@ TEST_P(Awaited, NothingArrivesAfterTheQueuePairHasEnded) {
   EXPECT_EQ(p.FirstForeign(), -1);
 }
 
+// Registers and deregisters memory that no request names.
+int RegisterOften(State& state, const int& region) {
+  char bytes[64];
+  for (int i = 0; i < 300; i++) {
+    ibv_mr* const mr = ibv_reg_mr(state.mrs[static_cast<size_t>(region)]->pd, bytes, sizeof bytes,
+                                  IBV_ACCESS_LOCAL_WRITE);
+    if (mr == nullptr) return errno;
+    if (const int error = ibv_dereg_mr(mr); error != 0) return error;
+  }
+  return 0;
+}
+
+// An implementation may have to stop requests meanwhile. It must not lose count of them.
+TEST_P(Awaited, RequestsSucceedWhileThePeerRegistersOtherMemory) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "its steps run one after the other";
+  for (int run = 0; run < 12; run++) {
+    PayloadPair p(GetParam(), run % 2 == 0 ? 64 : 4096);
+    const WorkRequest write = p.Post(IBV_WR_RDMA_WRITE, p.to.rkey);
+    const WorkRequest read = p.Post(IBV_WR_RDMA_READ, p.to.rkey);
+    for (int i = 0; i < kRounds; i++) ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+    p.remote.worker().Begin(&RegisterOften, p.to.index);
+    for (int i = 0; i < 1500; i++) {
+      ASSERT_NO_FATAL_FAILURE(Execute(p, i / 500 % 2 == 0 ? write : read));
+    }
+    ASSERT_EQ(p.remote.worker().Finish<int>(), 0);
+    ASSERT_NO_FATAL_FAILURE(Execute(p, write));
+    ASSERT_NO_FATAL_FAILURE(p.DeliverUnpolled());
+    ASSERT_NO_FATAL_FAILURE(p.ExpectReceived());
+  }
+}
+
 EACH_WAY_OF_SIDES(Awaited);
 
 // ---- completion queues

@@ -54,12 +54,15 @@ class Scene {
   }
 
  private:
+  static constexpr std::array kForms{WireForm::kDatagrams, WireForm::kTrains,
+                                     WireForm::kPermitOffers};
+
   void Write() {
     std::array<size_t, 4> bytes;
     for (size_t& each : bytes) each = in_.OneIn(4) ? in_.Edge32() : in_.U8();
     std::array<std::span<std::byte>, 4> rooms;
-    const size_t count = writer_.AllocateRun(
-        {}, in_.U8(), WireForm{static_cast<uint8_t>(in_.U8() & 1)}, bytes, rooms);
+    const size_t count =
+        writer_.AllocateRun({}, in_.U8(), kForms[in_.U8() % kForms.size()], bytes, rooms);
     for (size_t i = 0; i < count; i++) {
       REQUIRE(rooms[i].size() == bytes[i]);
       REQUIRE(IsInside(rooms[i], write_begin_));
@@ -97,6 +100,8 @@ class Scene {
     if (!datagram) return;
     REQUIRE(!reader_.broken());
     REQUIRE(IsInside(datagram->bytes, read_begin_));
+    const auto offer = transport::PermitOffer::Parse(datagram->bytes);
+    if (offer) REQUIRE(offer->page.slot < JobPage::kLentPermits);
   }
   void Check(const std::vector<RingDatagram>& unread) {
     for (const RingDatagram& datagram : unread) REQUIRE(IsInside(datagram.bytes, write_begin_));

@@ -1,6 +1,7 @@
 // Completions. Each is compared with the posted work, and its memory with the model.
 #include <algorithm>
 
+#include "emulator/transport/copy_jobs.h"
 #include "tests/sim/traffic.h"
 
 namespace rdmaemu::sim {
@@ -127,7 +128,12 @@ bool Traffic::RequestCompleted(Endpoint& endpoint, const ibv_wc& wc) {
 
 bool Traffic::RetriesExcused(const Endpoint& endpoint) const {
   if (endpoint.disturbed) return true;
-  return !endpoint.SameMachine() && !world_.network().perfect();
+  if (endpoint.SameMachine()) return false;
+  if (!world_.network().perfect()) return true;
+  // A stopped thread that has taken a copy holds its form, and all behind it, until its host looks.
+  const Link& link = endpoint.link;
+  return world_.tally().Of("thread.stopped") > 0 &&
+         (link.retry_count + 1) * AckTimeout(link.timeout) < 2 * transport::kLookAfter;
 }
 
 void Traffic::JudgeStatus(const Endpoint& endpoint, const Request& request, ibv_wc_status status) {

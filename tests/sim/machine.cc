@@ -7,6 +7,7 @@
 
 #include "emulator/fault/scenario.h"
 #include "emulator/host/faults/host_faults.h"
+#include "emulator/transport/permit_offer.h"
 
 namespace rdmaemu::sim {
 namespace {
@@ -58,6 +59,18 @@ class Machine::Port final : public Network {
     return std::make_unique<Unfilled>(*this, unsent_.back(), payload_bytes);
   }
   bool takes_unfilled() const override { return true; }
+  bool SendOffer(const wire::UdpFlow& flow, std::span<const std::byte> offer) override {
+    if (!setup_.directs || !setup_.network->Takes(flow)) return false;
+    Datagram datagram{flow, {offer.begin(), offer.end()}, false, WireForm::kPermitOffers};
+    datagram.page = PageAt(transport::PermitOffer::Parse(offer)->page);
+    if (datagram.page == nullptr) setup_.verdict->Complain("network", "an offer of no page");
+    unsent_.push_back(std::make_shared<Unsent>(Unsent{std::move(datagram), Unsent::kFilled}));
+    SendFilled();
+    return true;
+  }
+  std::shared_ptr<JobPage> OpenJobPage(const JobReference&) override { return offered_; }
+  // The page of the offer that the host receives now.
+  void SetOffered(std::shared_ptr<JobPage> page) { offered_ = std::move(page); }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
     if (!groups_.insert({local, group}).second) {
       setup_.verdict->Complain("network", group.ToString() + " is joined twice");
@@ -123,15 +136,17 @@ class Machine::Port final : public Network {
     std::optional<JobReference> job = {};
     std::shared_ptr<DirectCopy> copy = {};
   };
+  std::shared_ptr<JobPage> PageAt(const JobReference& job) const {
+    const std::shared_ptr<std::byte> memory = segments_.Map(SegmentId{job.segment}, job.offset);
+    return {memory, reinterpret_cast<JobPage*>(memory.get())};
+  }
   // Returns false if the form refers to no copy.
   bool Direct(Unsent& unsent, const DirectHandler& direct) {
     if (!unsent.job || unsent.state != Unsent::kUnfilled) return false;
-    const std::shared_ptr<std::byte> memory =
-        segments_.Map(SegmentId{unsent.job->segment}, unsent.job->offset);
-    if (memory == nullptr) return false;
-    unsent.copy = std::make_shared<DirectCopy>(
-        std::shared_ptr<JobPage>(memory, reinterpret_cast<JobPage*>(memory.get())), *unsent.job,
-        uint8_t{Unsent::kPlaced}, *setup_.tally);
+    const std::shared_ptr<JobPage> page = PageAt(*unsent.job);
+    if (page == nullptr) return false;
+    unsent.copy =
+        std::make_shared<DirectCopy>(page, *unsent.job, uint8_t{Unsent::kPlaced}, *setup_.tally);
     if (!direct(unsent.datagram, unsent.copy)) unsent.copy->Decline();
     return true;
   }
@@ -169,7 +184,8 @@ class Machine::Port final : public Network {
   Datagram pending_;
   std::deque<std::shared_ptr<Unsent>> unsent_;
   std::map<NetAddress, std::vector<std::weak_ptr<Transit>>> in_transit_;  // by destination
-  std::set<std::pair<NetAddress, NetAddress>> groups_;                    // own address and group
+  std::shared_ptr<JobPage> offered_;
+  std::set<std::pair<NetAddress, NetAddress>> groups_;  // own address and group
 };
 
 class Machine::Trace final : public trace::Sink {
@@ -250,6 +266,13 @@ void Machine::SendFilledForms() { port_->SendFilled(); }
 
 void Machine::LookAhead(const NetAddress& at, const DirectHandler& direct) {
   port_->LookAhead(at, direct);
+}
+
+void Machine::Receive(const Datagram& datagram) {
+  const std::span<const std::byte> bytes = datagram.bytes;
+  port_->SetOffered(datagram.page);
+  host_->Receive(*setup_.now, datagram.flow, {&bytes, 1}, nullptr, datagram.form);
+  port_->SetOffered(nullptr);
 }
 
 size_t Machine::memberships() const { return port_->groups().size(); }

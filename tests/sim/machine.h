@@ -66,6 +66,8 @@ class Machine {
   void Pause() { paused_ = true; }
   // Returns the datagrams that its socket has queued meanwhile.
   std::deque<Datagram> Resume();
+  // Gives the datagram to the host.
+  void Receive(const Datagram& datagram);
   // Returns false when the datagram is lost.
   bool KeepForLater(const Datagram& datagram);
   // Sends the forms that a program has marked as filled.

@@ -11,6 +11,7 @@ namespace {
 // datagrams that the network repeats or reorders. GSI datagrams are UD, but the CM corrects them.
 bool IsUnreliableData(const Datagram& datagram) {
   constexpr std::byte kClass{0xe0}, kUc{0x20}, kUd{0x60};
+  if (datagram.form == WireForm::kPermitOffers) return false;
   std::span<const std::byte> bth = datagram.bytes;
   if (datagram.form != WireForm::kDatagrams) {
     bth = bth.subspan(transport::kMaxFormHeadBytes - wire::kMaxHeaderBytes);
@@ -25,6 +26,7 @@ bool IsUnreliableData(const Datagram& datagram) {
 
 void ForEachPacket(const Datagram& datagram,
                    const std::function<void(std::span<const std::byte>)>& packet) {
+  if (datagram.form == WireForm::kPermitOffers) return;
   if (datagram.form == WireForm::kDatagrams) return packet(datagram.bytes);
   transport::Train train;
   if (transport::ParseForm(datagram.flow, datagram.bytes, train)) {

@@ -35,15 +35,16 @@ struct Transit {
   const std::shared_ptr<DirectCopy> placed;  // of kPlacedTrains
 };
 
-// A datagram, or the form of a train.
+// A datagram, the form of a train, or the offer of a permit.
 struct Datagram {
   wire::UdpFlow flow;
   std::vector<std::byte> bytes;
   bool corrupt = false;
   WireForm form = WireForm::kDatagrams;
   std::shared_ptr<Transit> transit = {};
+  std::shared_ptr<JobPage> page = {};  // of kPermitOffers: the one to which the offer refers
 };
-// Calls `packet` with each UDP payload that the datagram stands for.
+// Calls `packet` with each UDP payload that the datagram stands for. An offer is none.
 void ForEachPacket(const Datagram& datagram,
                    const std::function<void(std::span<const std::byte>)>& packet);
 

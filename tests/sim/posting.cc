@@ -190,8 +190,8 @@ uint32_t Traffic::PostAwaited(Program& program) {
   uint32_t posted = 0;
   for (const auto& endpoint : endpoints_) {
     if (endpoint->program != &program || endpoint->type != IBV_QPT_RC || !endpoint->Usable() ||
-        !endpoint->SameMachine() || endpoint->draining || !endpoint->sends.empty() ||
-        (endpoint->peer->rights & IBV_ACCESS_REMOTE_WRITE) == 0) {
+        !(endpoint->SameMachine() || world_.plan().directs) || endpoint->draining ||
+        !endpoint->sends.empty() || (endpoint->peer->rights & IBV_ACCESS_REMOTE_WRITE) == 0) {
       continue;
     }
     Request request;

@@ -268,16 +268,23 @@ ssize_t Process::CopyToHost(std::span<const MemoryRange> mine, std::span<const i
   return copied > 0 ? copied : -1;
 }
 
-Status Process::CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
-                              std::span<const MemoryRange> theirs) {
+Status Process::CopyWithMachine(uint32_t pid, bool pull, std::span<const MemoryRange> mine,
+                                std::span<const MemoryRange> theirs) {
   size_t bytes = 0;
   for (const MemoryRange& range : mine) bytes += range.length;
   std::vector<std::byte> between(bytes);
-  if (const Status read = machine_.memory.Read(id_, mine, between); !read) return read;
   for (const auto& machine : world_.machines()) {
     const ProcessId process = machine->memory.ProcessOf(pid);
     if (process == ProcessId::kNone) continue;
-    return machine->memory.Write(process, theirs, between);
+    if (pull) {
+      const Status read = machine->memory.Read(process, theirs, between);
+      return read ? machine_.memory.Write(id_, mine, between) : read;
+    }
+    if (const auto inline_bytes = SharedBytes(mine)) {
+      return machine->memory.Write(process, theirs, *inline_bytes);
+    }
+    const Status read = machine_.memory.Read(id_, mine, between);
+    return read ? machine->memory.Write(process, theirs, between) : read;
   }
   return Fail(ESRCH);
 }
@@ -285,9 +292,15 @@ Status Process::CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
 ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
                           std::span<const iovec> own, std::span<const iovec> theirs) {
   const bool executes = std::atomic_ref(doorbells().jobs.executes).load() != 0;
-  if (executes && before_execution_) before_execution_();
+  if (executes && around_execution_) around_execution_();
+  const ProcessId other = machine_.memory.ProcessOf(pid);
+  const bool is_direct =
+      other == ProcessId::kNone && pid != static_cast<uint32_t>(AddressSpaces::kHost);
+  const std::string way = executes    ? is_direct ? "lent." : "executed."
+                          : is_direct ? "direct."
+                                      : "copy.";
   if (*guard.word != guard.expected) {
-    world_.tally().Count(executes ? "executed.recalled" : "copy.recalled");
+    world_.tally().Count(way + "recalled");
     errno = ECANCELED;
     return -1;
   }
@@ -296,17 +309,14 @@ ssize_t Process::CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,
     errno = EFAULT;
     return CopyToHost(mine, theirs);
   }
-  const ProcessId other = machine_.memory.ProcessOf(pid);
-  const bool is_direct = other == ProcessId::kNone;
   const auto inline_bytes = SharedBytes(mine);
-  const Status copied = is_direct      ? CopyToMachine(pid, mine, far)
+  const Status copied = is_direct      ? CopyWithMachine(pid, pull, mine, far)
                         : pull         ? machine_.memory.Copy(other, far, id_, mine)
                         : inline_bytes ? machine_.memory.Write(other, far, *inline_bytes)
                                        : machine_.memory.Copy(id_, mine, other, far);
-  const std::string kind = is_direct  ? "direct."
-                           : executes ? pull ? "executed.read." : "executed.write."
-                                      : "copy.";
-  world_.tally().Count(kind + (copied ? "done" : "failed"));
+  const std::string kind = !executes ? "" : pull ? "read." : "write.";
+  world_.tally().Count(way + kind + (copied ? "done" : "failed"));
+  if (executes && around_execution_) around_execution_();
   if (!copied) {
     errno = EFAULT;
     return -1;

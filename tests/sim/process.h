@@ -116,8 +116,9 @@ class Process {
   }
   // While true, a poll without a result executes the copies that the host offers.
   void set_helps(bool helps) { helps_ = helps; }
-  // Sets what other threads do before a request that a thread executes itself is copied.
-  void SetBeforeExecution(std::function<void()> action) { before_execution_ = std::move(action); }
+  // Sets what other threads do before and after the copy of a request that a thread executes
+  // itself.
+  void SetAroundExecution(std::function<void()> action) { around_execution_ = std::move(action); }
   // Never 0.
   uint64_t now_ns() const {
     return 1 + static_cast<uint64_t>(world_.now().time_since_epoch().count());
@@ -145,8 +146,8 @@ class Process {
   void CheckQueries(uint32_t channel, const rdma_ucm_event_resp& event,
                     std::span<const std::byte> offered);
   // Copies to a process of another machine.
-  Status CopyToMachine(uint32_t pid, std::span<const MemoryRange> mine,
-                       std::span<const MemoryRange> theirs);
+  Status CopyWithMachine(uint32_t pid, bool pull, std::span<const MemoryRange> mine,
+                         std::span<const MemoryRange> theirs);
   ssize_t CopyToHost(std::span<const MemoryRange> mine, std::span<const iovec> theirs);
   std::optional<std::span<const std::byte>> SharedBytes(std::span<const MemoryRange> ranges) const;
   void Hello(ProcessId process, HelloIn in, HelloOut& out);
@@ -171,7 +172,7 @@ class Process {
   std::vector<ReplyDescriptor> descriptors_;
   std::optional<shim::CopyBatch> taken_;
   bool is_stopped_ = false;
-  std::function<void()> before_execution_;
+  std::function<void()> around_execution_;
   uint64_t counts_taken_ = 0;
   ibv_device* device_ = nullptr;
   ibv_context* context_ = nullptr;

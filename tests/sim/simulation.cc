@@ -63,12 +63,15 @@ class Simulation {
                                                   static_cast<uint32_t>(programs_.size() + 1),
                                                   traffic_.atomics(), traffic_.events()));
     Program& started = *programs_.back();
-    started.process().SetBeforeExecution([this, &started] { EndPermits(started); });
+    started.process().SetAroundExecution([this] { EndSomePermits(); });
   }
 
-  // Another thread of the program sometimes ends a region, so the host ends the permits.
-  void EndPermits(Program& program) {
+  // A thread of some program sometimes ends a region, so its host ends the permits.
+  void EndSomePermits() {
     if (world_.random().Below(kRecallsOneOf) != 0) return;
+    const auto number = static_cast<uint32_t>(programs_.size());
+    Program& program = *programs_[world_.random().Below(number)];
+    if (!program.Lives() || !program.machine().runs()) return;
     Region spare;
     if (program.Register(0, Program::kConstantBytes, 0, spare) == 0) program.Deregister(spare);
   }
@@ -123,6 +126,7 @@ class Simulation {
     program.process().TakeCopies();
     if (!is_calm_ && world_.random().Below(kStopsOneOf) == 0) {
       program.process().set_stopped(true);
+      world_.tally().Count("thread.stopped");
       world_.After(Duration(world_.random().Below(kLongestStop_ns)), [&program] {
         program.process().set_stopped(false);
         program.process().FinishCopies();

@@ -118,8 +118,7 @@ void World::Receive(Machine& machine, const Datagram& datagram) {
     recorder_.AddPacket(now_, IndexOf(machine.name()) << 1, packet);
   });
   if (datagram.corrupt) corrupt_received_++;
-  const std::span<const std::byte> bytes = datagram.bytes;
-  machine.host().Receive(now_, datagram.flow, {&bytes, 1}, nullptr, datagram.form);
+  machine.Receive(datagram);
   if (harvester_) harvester_(machine);
   Wake(machine);
   // The forms behind the datagram are the next ones.

@@ -1,0 +1,49 @@
+// What hosts do with the requests that a program executes itself (abi/permit.h): they count them,
+// and wait for those that have begun. For the host of the program, and for that of its peer.
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/abi/copy_jobs.h"
+#include "emulator/base/memory.h"
+#include "emulator/transport/engine.h"
+#include "emulator/transport/qp_context.h"
+
+namespace rdmaemu::transport {
+
+// Executed requests that a host has not counted yet. Each WRITE has one acknowledgement, and each
+// READ one request.
+class Executions {
+ public:
+  // Moves `counted` to the program's numbers, which may have any value.
+  static Executions TakeNew(Executed& shared, Executed& counted);
+
+  bool empty() const { return writes_.count == 0 && reads_.count == 0; }
+  bool has_writes() const { return writes_.count > 0; }
+  uint64_t requests() const { return writes_.count + reads_.count; }
+  uint64_t bytes() const { return writes_.bytes + reads_.bytes; }
+  uint32_t psns() const { return (writes_.packets + reads_.packets) & wire::kPsnMask; }
+  // Return the numbers of packets from the program to its peer, and back.
+  uint64_t there() const { return writes_.packets + reads_.count; }
+  uint64_t back() const { return writes_.count + reads_.packets; }
+  // The packets between two hosts, as the program's host sends and receives them, and as the peer's
+  // host does.
+  DatagramSink::Exchanged ForRequester() const;
+  DatagramSink::Exchanged ForResponder() const;
+
+  // Count the requests at the QP that has sent them, and at the one that has answered.
+  void CountAtRequester(QpContext& context) const;
+  void CountAtResponder(QpContext& context) const;
+
+ private:
+  uint64_t there_bytes() const;
+  uint64_t back_bytes() const;
+
+  Executed::Requests writes_, reads_;
+};
+
+// Waits until no thread of the page's program executes a request by a permit that has ended, except
+// a thread that a tracer holds for very long.
+void AwaitExecution(Memory& memory, JobPage& page);
+
+}  // namespace rdmaemu::transport
