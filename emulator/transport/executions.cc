@@ -95,7 +95,7 @@ void Executions::CountAtResponder(QpContext& context) const {
   port.sent_pkts += back();
   ResponderState& s = context.responder;
   s.expected_psn = PsnAdd(s.expected_psn, psns());
-  if (has_writes()) s.ack_psn = s.expected_psn;
+  if (!IsEmpty(writes_)) s.ack_psn = s.expected_psn;
   s.msn = PsnAdd(s.msn, static_cast<uint32_t>(requests() & wire::kPsnMask));
 }
 

@@ -12,14 +12,13 @@
 namespace rdmaemu::transport {
 
 // Executed requests that a host has not counted yet. Each WRITE has one acknowledgement, and each
-// READ one request.
+// READ one request. A program may be about to count a request. Its members then come in parts.
 class Executions {
  public:
   // Moves `counted` to the program's numbers, which may have any value.
   static Executions TakeNew(Executed& shared, Executed& counted);
 
-  bool empty() const { return writes_.count == 0 && reads_.count == 0; }
-  bool has_writes() const { return writes_.count > 0; }
+  bool empty() const { return IsEmpty(writes_) && IsEmpty(reads_); }
   uint64_t requests() const { return writes_.count + reads_.count; }
   uint64_t bytes() const { return writes_.bytes + reads_.bytes; }
   uint32_t psns() const { return (writes_.packets + reads_.packets) & wire::kPsnMask; }
@@ -36,6 +35,9 @@ class Executions {
   void CountAtResponder(QpContext& context) const;
 
  private:
+  static bool IsEmpty(const Executed::Requests& all) {
+    return (all.count | all.bytes | all.packets | all.padding | all.ends) == 0;
+  }
   uint64_t there_bytes() const;
   uint64_t back_bytes() const;
 

@@ -254,6 +254,20 @@ TEST_F(LentPermitsTest, BothHostsCountAsIfTheyHadExecutedTheRequests) {
   ExpectNoTrouble();
 }
 
+TEST_F(LentPermitsTest, ARequestMayBeCountedInParts) {
+  Granted();
+  for (Executed* const all : {&x.qp->control->executed, &Slot().executed}) {
+    all->reads.count++;
+    for (Node* const node : {&world.a, &world.b()}) node->engine.CountExecuted();
+    all->reads.packets += 3;
+    for (Node* const node : {&world.a, &world.b()}) node->engine.CountExecuted();
+    all->reads.bytes += kRequestBytes;
+  }
+  SendMessage();
+  EXPECT_EQ(y.Received().size(), 1u);
+  ExpectNoTrouble();
+}
+
 TEST_F(LentPermitsTest, AMessageEndsThePermitUntilTheNextOffer) {
   Granted();
   Execute(IBV_WR_RDMA_WRITE, 5);

@@ -169,6 +169,22 @@ TEST_F(PermitsTest, APostedRequestFollowsTheExecutedOnes) {
   EXPECT_EQ(world.a.engine.counters().messages_sent, 7u);
 }
 
+// Someone may read the counters while the program counts.
+TEST_F(PermitsTest, ARequestMayBeCountedInParts) {
+  Granted();
+  Executed& all = x.qp->control->executed;
+  all.writes.count++;
+  EXPECT_EQ(world.a.engine.counters().messages_sent, 2u);
+  all.writes.bytes += kBytes;
+  all.writes.ends += 2;
+  EXPECT_EQ(world.a.engine.counters().bytes_sent, 2u * kBytes);
+  all.writes.packets += 3;
+  world.a.engine.CountExecuted();
+  Send(IBV_WR_RDMA_WRITE, 2);
+  ExpectSent({2});
+  EXPECT_EQ(world.a.engine.counters().retransmissions, 0u);
+}
+
 TEST_F(PermitsTest, EachPermitHasItsOwnNumber) {
   const uint32_t first = Granted().number;
   EXPECT_NE(Granted().number, first);
