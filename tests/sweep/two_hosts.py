@@ -14,10 +14,10 @@ from emulated import Emulator  # noqa: E402
 from sweep import check, findings, sweep  # noqa: E402
 
 SERVER, CLIENT = "127.0.1.1", "127.0.1.2"  # the default addresses
-RPING = ["--two-hosts", "--timeout", "1s", "--server", "rping -s -C 1 -a " + SERVER, "--client",
+RPING = ["--two-hosts", "--timeout", "4s", "--server", "rping -s -C 1 -a " + SERVER, "--client",
          "rping -c -C 1 -a " + SERVER]
 # A failed registration makes the client crash (docs/found.md).
-UCMATOSE = ["--two-hosts", "--timeout", "1s", "--server", "ucmatose -b " + SERVER, "--client",
+UCMATOSE = ["--two-hosts", "--timeout", "4s", "--server", "ucmatose -b " + SERVER, "--client",
             "ucmatose -b %s -s %s" % (CLIENT, SERVER)]
 EXAMPLES = os.path.abspath("docs/examples")
 
