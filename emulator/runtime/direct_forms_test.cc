@@ -317,7 +317,7 @@ class PermitOffersTest : public DirectFormsTest {
  protected:
   PermitOffersTest() {
     place_.slot = 3;
-    // What comes with a new ring is staged, and offers are then lost.
+    // A host stages the first datagrams of a new ring. It drops offers among them.
     EXPECT_TRUE(SendOffer(place_));
     EXPECT_EQ(ReceiveOffer(), nullptr);
   }

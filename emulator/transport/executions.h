@@ -1,5 +1,5 @@
-// What hosts do with the requests that a program executes itself (abi/permit.h): they count them,
-// and wait for those that have begun. For the host of the program, and for that of its peer.
+// The requests that a program executes itself (abi/permit.h). The host of the program and the host
+// of its peer count them in the same way, and wait for a request that a thread has begun.
 #pragma once
 
 #include <cstdint>

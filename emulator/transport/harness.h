@@ -410,6 +410,14 @@ class World {
   std::vector<Datagram> lost_forms_;  // their bytes stay, because a stopped thread may write them
 };
 
+// Returns to[i] - from[i] for each counter.
+inline std::vector<uint64_t> Difference(const std::vector<uint64_t>& to,
+                                        const std::vector<uint64_t>& from) {
+  std::vector<uint64_t> out;
+  for (size_t i = 0; i < to.size(); i++) out.push_back(to[i] - from[i]);
+  return out;
+}
+
 inline void FillPattern(std::span<std::byte> bytes, uint32_t seed) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>((i * 131 + seed * 7 + (i >> 8)) & 0xff);

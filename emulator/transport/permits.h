@@ -37,7 +37,8 @@ class Permits {
   // Ends all permits. Waits for copies that have begun. No thread of a program copies afterwards,
   // except one that a tracer holds for very long.
   void EndAll();
-  // The QP begins to send. What a thread of its former life executed does not count.
+  // Call this when the QP moves to RTS. Forgets requests that a thread has executed before the QP's
+  // last RESET.
   void Begin(QpContext& context);
   // The QP begins another life, or is destroyed. Call EndAll before.
   void Forget(QpContext& context);

@@ -134,11 +134,6 @@ TEST_F(PermitsTest, ExecutedRequestsCountAsIfTheHostHadExecutedThem) {
     return std::vector<uint64_t>{engine.messages_sent, engine.bytes_sent, engine.local_packets,
                                  device.sent_pkts,     device.rcvd_pkts,  device.duplicate_request};
   };
-  const auto difference = [](const std::vector<uint64_t>& to, const std::vector<uint64_t>& from) {
-    std::vector<uint64_t> out;
-    for (size_t i = 0; i < to.size(); i++) out.push_back(to[i] - from[i]);
-    return out;
-  };
   Granted();
   const auto begin = all();
   for (uint64_t i = 0; i < 3; i++) Send(IBV_WR_RDMA_WRITE, 10 + i);
@@ -148,13 +143,13 @@ TEST_F(PermitsTest, ExecutedRequestsCountAsIfTheHostHadExecutedThem) {
   Execute(IBV_WR_RDMA_WRITE, 3);
   Execute(IBV_WR_RDMA_READ, 2);
   const auto by_program = all();
-  EXPECT_EQ(difference(by_program, by_host), difference(by_host, begin));
+  EXPECT_EQ(Difference(by_program, by_host), Difference(by_host, begin));
   // The connection goes on behind them.
   x.Sent();
   Send(IBV_WR_RDMA_WRITE, 30);
   Send(IBV_WR_RDMA_READ, 31);
   ExpectSent({30, 31});
-  EXPECT_EQ(difference(all(), by_program)[5], 0u);
+  EXPECT_EQ(Difference(all(), by_program)[5], 0u);
   EXPECT_EQ(world.a.engine.counters().retransmissions, 0u);
 }
 
