@@ -72,12 +72,12 @@ class Machine:
         in the syntax of that page, or a mapping. The host has the rule until Fault.remove or the
         end of the with statement. Raises Error with EINVAL when the rule is wrong.
         """
-        return Fault(self, text_of(rule, keys))
+        return Fault(self.on(), text_of(rule, keys))
 
     def expect_fault(self, rule: Optional[RuleLike] = None, /, **keys: Any) -> Fault:
         """Adds a rule like fault(). The with statement raises NeverFired when the rule never
         fired."""
-        return Fault(self, text_of(rule, keys), must_fire=True)
+        return Fault(self.on(), text_of(rule, keys), must_fire=True)
 
     def remove_device(self, device: str) -> None:
         """Removes a device while programs use it, as `rdmaemu device remove`."""

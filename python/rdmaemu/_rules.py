@@ -7,13 +7,10 @@ import enum
 import errno
 import ipaddress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Union
+from typing import Any, ContextManager, Mapping, NamedTuple, Optional, Union
 
 from rdmaemu import _library, _timeline
 from rdmaemu._library import Error, RuleStruct, call, encoded, milliseconds, unsigned
-
-if TYPE_CHECKING:
-    from rdmaemu._hosts import Machine
 
 # A rule: its text, or its keys and values.
 RuleLike = Union[str, Mapping[str, Any]]
@@ -123,13 +120,14 @@ class Fault:
     statement. The counts remain readable afterwards.
     """
 
-    def __init__(self, machine: Machine, text: str, must_fire: bool = False) -> None:
-        """Adds the rule. Only Machine.fault and Machine.expect_fault call it."""
+    def __init__(self, on: ContextManager[Any], text: str, must_fire: bool = False) -> None:
+        """Adds the rule to the host that `on` enters. Only Machine.fault and Machine.expect_fault
+        call it."""
         self.text = text
         self._must_fire = must_fire
         self._last: Optional[Rule] = None  # the last counts of a removed rule
         name = ctypes.create_string_buffer(_library.NAME_BYTES)
-        with machine.on():
+        with on:
             call("rdmaemu_rule_add", encoded(text, "rule"), name, len(name))
         self.name = name.value.decode()
 
