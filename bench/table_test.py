@@ -98,12 +98,16 @@ def a_slower_row_fails_the_check():
                     {"version": "2", "date": "2026-01-02", "ratios": {row: ratio, other: latency}},
                 ]}, file)
             done = subprocess.run(
-                [sys.executable, TABLE, "--binaries", ".", *TINY, "--check", "--history-file", path],
+                [sys.executable, TABLE, "--binaries", ".", *TINY, "--check", "--other-work", "1",
+                 "--history-file", path],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             slow = row if ratio == high else other
             if done.returncode != status or (status == 1 and slow not in done.stderr):
                 raise Failure("%s, %s: status %d\n%s%s" % (ratio, latency, done.returncode,
                                                            done.stdout, done.stderr))
+        done = table(*TINY, "--check", "--other-work", "-1", "--history-file", path)
+        if "does not count" not in done:
+            raise Failure("a busy machine is judged: %s" % done)
         table(*TINY, "--only", row, "--record", "3", "--history-file", path)
         lines = table("--history", "--history-file", path).splitlines()
         if lines[0] != "| ratio | 1 | 2 | 3 |" or "WRITE 4 KiB" not in lines[2]:
