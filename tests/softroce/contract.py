@@ -23,6 +23,7 @@ import harness  # noqa: E402
 from contract_in_machine import BESIDE_EACH_OTHER, ENVIRONMENT  # noqa: E402
 from differences import Table  # noqa: E402
 from events import Record  # noqa: E402
+import kernel_record  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
 MACHINES = 6  # gives up the rest after this many machines
@@ -34,6 +35,7 @@ EPILOG = """examples:
   tools/softroce test --on rxe --filter 'Connection.*'
   tools/softroce test --on siw --filter '*Reject*' --repeat 10
   tools/softroce test --json results.json
+  tools/softroce test --confirm --record          after a change of contract tests
   tools/softroce test --layer PREFIX/bin/rdmaemu  the same tests, each writing a program trace
 
 A filter is gtest's: patterns with * and ?, joined by `:`. Rows of the table: docs/differences.md.
@@ -96,7 +98,8 @@ class Machine:
 
 
 class Suite:
-    def __init__(self, arguments, binaries):
+    def __init__(self, arguments, binaries, known=None):
+        """`known` is a KernelRecord. Its tests do not run."""
         with open(os.path.join(binaries, "manifest.json")) as text:
             self.kinds = json.load(text)["binaries"]
         self.binaries = binaries
@@ -106,15 +109,34 @@ class Suite:
         self.suspects = set()  # the tests that ran when a kernel crashed
         self.traces = None  # where each test's program trace goes; each test is then one program
         self.records = {backend: Record(backend) for backend in arguments.on}
+        self.recorded = []  # (backend, file) whose tests do not run
         for binary in sorted(self.kinds):
             file = binary.removesuffix("_binary")
             names = harness.list_tests(os.path.join(binaries, binary), dict(os.environ),
                                        arguments.filter)
             for backend in arguments.on:
                 if backend in self.kinds[binary]:
+                    if known is not None and known.has(backend, file,
+                                                       self.digest(known, backend, file)):
+                        self.recorded.append((backend, file))
+                        continue
                     for name in names:
                         case = Case(backend, file, name)
                         self.cases[case.key()] = case
+
+    def digest(self, record, backend, file):
+        rows = [(row.test, row.how) for row in self.table.rows
+                if row.file == file and backend in row.on]
+        return record.digest(backend, file, self.kinds[file + "_binary"], rows)
+
+    def write_down(self, record, judged):
+        """Records the files without a failed test. `judged` is that of a run of all tests."""
+        for backend, rows in judged.items():
+            failed = {row[0].split(".")[0] for row in rows if row[1] == "failed"}
+            files = {file for of, file, _ in self.cases if of == backend}
+            record.set(backend, {file: self.digest(record, backend, file)
+                                 for file in sorted(files - failed)})
+        record.write()
 
     def plan(self, cases, beside, traces=None):
         """Returns the machine's plan: one entry for each binary and driver."""
@@ -220,7 +242,7 @@ class Suite:
             for binary, kinds in self.kinds.items():
                 file = binary.removesuffix("_binary")
                 for backend in self.arguments.on:
-                    if backend in kinds:
+                    if backend in kinds and (backend, file) not in self.recorded:
                         judged[backend] += [
                             ("%s.%s" % (file, row.test), "failed",
                              "differences.toml names it, and there is no such test", 0)
@@ -258,6 +280,10 @@ def parse(arguments):
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run all so often (1)")
     parser.add_argument("--confirm", action="store_true",
                         help="what fails beside other tests runs once more alone, which decides")
+    parser.add_argument("--record", action="store_true",
+                        help="write down which tests have passed (tests/contract/kernel_record.json)")
+    parser.add_argument("--unless-recorded", action="store_true",
+                        help="skip tests that have passed with the same sources, kernel and rdma-core")
     parser.add_argument("--json", metavar="FILE", help="also writes every result, with the events seen")
     parser.add_argument("--layer", metavar="RDMAEMU",
                         help="run each program by `RDMAEMU run --backend system --program-trace`")
@@ -267,17 +293,29 @@ def parse(arguments):
     parsed.layer = parsed.layer and os.path.realpath(parsed.layer)
     if parsed.repeat < 1:
         parser.error("--repeat is at least 1")
+    if parsed.record and (parsed.filter != "*" or parsed.layer or parsed.unless_recorded):
+        parser.error("--record needs a run of all tests, without --filter, --layer and "
+                     "--unless-recorded")
     return parsed
 
 
 def main():
     arguments = parse(sys.argv[1:])
     binaries = os.path.abspath(arguments.binaries or os.path.join(HERE, "..", "contract"))
-    suite = Suite(arguments, os.path.realpath(binaries))
-    if not suite.cases:
+    record = None
+    if arguments.record or arguments.unless_recorded:
+        record = kernel_record.KernelRecord(kernel_record.machine())
+    suite = Suite(arguments, os.path.realpath(binaries), None if arguments.record else record)
+    if not suite.cases and not suite.recorded:
         sys.exit("error: no contract test of the name %s runs on %s" %
                  (arguments.filter, " or ".join(arguments.on)))
     judged = repeated(suite, arguments.repeat)
+    for backend, file in suite.recorded:
+        judged[backend].append((file, "skipped", "passed before with the same sources, kernel and "
+                                "rdma-core (tests/contract/kernel_record.json); `tools/softroce test` "
+                                "runs it", 0))
+    if arguments.record:
+        suite.write_down(record, judged)
     status = tell(judged)
     write(arguments, suite, judged)
     return status

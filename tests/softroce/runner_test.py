@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import contract  # noqa: E402
 import emulated  # noqa: E402
 import harness  # noqa: E402
+import kernel_record  # noqa: E402
 from differences import Table  # noqa: E402
 from emulated import Failure  # noqa: E402
 
@@ -202,10 +203,43 @@ def what_fails_beside_others_alone_is_told_and_is_no_failure():
         expect(BusyMachine.beside, [contract.BESIDE_EACH_OTHER, 1])
 
 
+def a_file_that_has_passed_runs_again_when_its_sources_change():
+    with tempfile.TemporaryDirectory() as directory:
+        files = (*kernel_record.SHARED, "tests/contract/fake_test.cc",
+                 "tests/contract/events/rxe.json")
+        for name in files:
+            os.makedirs(os.path.join(directory, os.path.dirname(name)), exist_ok=True)
+            with open(os.path.join(directory, name), "w") as text:
+                text.write("before")
+        with open(os.path.join(directory, kernel_record.PATH), "w") as text:
+            text.write("{}")
+        program(directory, ["Passes"])
+        with open(os.path.join(directory, "manifest.json"), "w") as text:
+            json.dump({"binaries": {"fake_test_binary": ["rxe"]}}, text)
+        record = lambda machine="6.1": kernel_record.KernelRecord([machine], directory)
+        suite = lambda known: contract.Suite(
+            argparse.Namespace(on=["rxe"], filter="*", layer=None), directory, known)
+        runs = lambda known: len(suite(known).cases) == 1 and not suite(known).recorded
+        expect(runs(record()), True)
+        judged = lambda kind: {"rxe": [("fake_test.Suite.Passes", kind, "", 0)]}
+        suite(None).write_down(record(), judged("failed"))
+        expect(runs(record()), True)
+        suite(None).write_down(record(), judged("passed"))
+        expect(runs(record()), False)
+        expect(runs(record("6.2")), True)
+        for name in files:
+            path = os.path.join(directory, name)
+            for content, changed in (("after", True), ("before", False)):
+                with open(path, "w") as text:
+                    text.write(content)
+                expect((name, runs(record())), (name, changed))
+
+
 CASES = (failures_are_told_with_what_was_printed, a_crash_costs_its_own_test_alone,
          a_hang_costs_its_own_test_alone, events_belong_to_their_test,
          the_table_expects_failures_and_nothing_else, who_takes_the_machine_down_is_told_by_name,
-         what_fails_beside_others_alone_is_told_and_is_no_failure)
+         what_fails_beside_others_alone_is_told_and_is_no_failure,
+         a_file_that_has_passed_runs_again_when_its_sources_change)
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("softroce.runner", [(one.__name__, one) for one in CASES]))
