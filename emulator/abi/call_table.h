@@ -49,7 +49,8 @@ enum CallTrait : uint32_t {
   kDestroys = 4,
   // The call counts completions. The device must first complete all work that can complete.
   kCountsCompletions = 8,
-  // The call is about the host itself. No fault rule applies to it.
+  // The call is about the host itself, or a part of a request that the program executed itself. No
+  // fault rule applies to it.
   kOfHost = 16,
   // The reply contains a counter, on which threads may wait.
   kBringsCounter = 32,
@@ -94,6 +95,7 @@ enum CallTrait : uint32_t {
   X(CreateCq, CreateCqIn, CqOut, kHandle, kByNumber, kPlain)                               \
   X(ResizeCq, ResizeCqIn, CqOut, kHandle, kByNumber, kCountsCompletions)                   \
   X(DestroyCq, HandleIn, DestroyCqOut, kHandle, kByNumber, kEndsObjects | kDestroys)       \
+  X(RaiseCq, RaiseCqIn, Nothing, kHandle, kByNumber, kOfHost)                              \
   X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                           \

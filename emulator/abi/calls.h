@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 15;
+inline constexpr uint32_t kCallVersion = 16;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -316,7 +316,7 @@ struct MwOut {
 struct CreateChannelOut {
   uint32_t handle;
   uint32_t slots;   // of the ring of ChannelEntry
-  SharedSpan ring;  // Ring with 8-byte slots
+  SharedSpan ring;  // ChannelControl, then Ring with 8-byte slots (ChannelEntry)
 };
 struct TakeChannelOverflowOut {  // the error is kNothingQueued when no overflow is queued
   uint64_t cq_cookie;
@@ -340,6 +340,11 @@ struct ResizeCqIn {
   uint32_t entries;
   uint32_t context = 0;
   uint32_t reserved = 0;
+};
+// Raises the event of a request that the program executed itself, because its thread cannot.
+struct RaiseCqIn {
+  uint32_t handle;
+  uint32_t is_beside;  // 1: the event is in ChannelControl, so only the counter is raised
 };
 struct DestroyCqOut {
   uint32_t async_events_reported;  // events that the program got; ibv_destroy_cq awaits their acks

@@ -59,9 +59,15 @@ struct alignas(64) CqControl {
     std::atomic_ref(executed_state).store(kNone, std::memory_order_release);
     return true;
   }
-  // The queue must have none. Returns true if it is armed for any completion, so that the host must
-  // raise an event.
-  bool PutExecuted(const CqEntry& entry);
+  // The queue must have none.
+  void PutExecuted(const CqEntry& entry) {
+    executed = entry;
+    // Another thread may arm the queue before it can see the completion. DisarmAny then sees it.
+    std::atomic_ref(executed_state).store(kFull, std::memory_order_seq_cst);
+  }
+  // Disarms a queue that is armed for any completion. Returns true if the caller must raise the
+  // event.
+  bool DisarmAny();
 };
 inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
@@ -79,11 +85,11 @@ inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer) {
 inline constexpr uint32_t ArmedKind(uint32_t word) { return word & kCqArmedMask; }
 inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 2; }
 
-inline bool CqControl::PutExecuted(const CqEntry& entry) {
-  executed = entry;
-  std::atomic_ref(executed_state).store(kFull, std::memory_order_seq_cst);
-  // Another thread may have armed the queue before it could see the completion.
-  return ArmedKind(std::atomic_ref(armed).load(std::memory_order_seq_cst)) == kCqArmedAny;
+inline bool CqControl::DisarmAny() {
+  std::atomic_ref word(armed);
+  // The host may disarm it meanwhile. Only one of the two raises the event.
+  return ArmedKind(word.load(std::memory_order_seq_cst)) == kCqArmedAny &&
+         word.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
 }
 
 // The program arms the queue. Follows rxe_req_notify_cq: a queue that is armed for any completion
@@ -119,6 +125,35 @@ struct SharedSpan {
 // compare-and-swap.
 struct ChannelEntry {
   uint64_t cq_cookie;  // 0: the CQ was destroyed; take another event from the counter
+};
+
+// The control block before the ring of a completion channel. It holds the event of one request that
+// a program executed itself (permit.h), because only the host adds events to the ring. Any thread
+// may call the functions.
+struct alignas(64) ChannelControl {
+  enum State : uint32_t { kNone, kReserved, kFull, kTaken };
+  uint32_t state;
+  uint64_t cq_cookie;
+
+  // Returns false if the place is in use. Else the caller must call Put.
+  bool Reserve() {
+    uint32_t none = kNone;
+    return std::atomic_ref(state).compare_exchange_strong(none, kReserved);
+  }
+  // After Put, the caller adds 1 to the channel's counter.
+  void Put(uint64_t cookie) {
+    cq_cookie = cookie;
+    std::atomic_ref(state).store(kFull, std::memory_order_seq_cst);
+  }
+  bool HasEvent() { return std::atomic_ref(state).load(std::memory_order_acquire) == kFull; }
+  // Takes the event. Returns false if there is none.
+  bool Take(uint64_t& cookie) {
+    uint32_t full = kFull;
+    if (!std::atomic_ref(state).compare_exchange_strong(full, kTaken)) return false;
+    cookie = cq_cookie;
+    std::atomic_ref(state).store(kNone, std::memory_order_release);
+    return true;
+  }
 };
 
 // Memory that a group of processes shares with its host in addition to the queues. The doorbell of

@@ -243,6 +243,10 @@ int ResizeCq(const Caller& caller, const ResizeCqIn& in, CqOut& out, Descriptors
   return FillCq(caller.verbs.ResizeCq(caller.group, in.handle, in.entries), out);
 }
 
+int RaiseCq(const Caller& caller, const RaiseCqIn& in, Nothing&, Descriptors&) {
+  return ErrorOf(caller.verbs.RaiseCompletionEvent(caller.group, in.handle, in.is_beside != 0));
+}
+
 int DestroyCq(const Caller& caller, const HandleIn& in, DestroyCqOut& out, Descriptors&) {
   const Result<uint32_t> reported = caller.verbs.DestroyCq(caller.group, in.handle);
   if (reported) out.async_events_reported = *reported;

@@ -50,8 +50,6 @@ class Engine::Impl final : public Receiver {
 
   void Doorbell(Time now, QueuePair& qp) {
     QpContext& context = core_.ContextOf(qp);
-    // A thread that was stopped behind its copy rings after the permit has ended.
-    if (context.permit.last_number != 0) qp.send_cq->RaiseForExecuted();
     if (qp.state() != IBV_QPS_ERR) return core_.MakeReady(context);
     completer_.Flush(now, context);
     if (qp.device->profile.flush_receives_posted_in_error) responder_.Flush(now, context);

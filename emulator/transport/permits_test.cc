@@ -304,32 +304,23 @@ TEST_F(PermitsTest, ThereIsALimit) {
 
 // ---- completions of executed requests
 
-TEST_F(PermitsTest, AnArmedQueueRaisesAnEventForAnExecutedRequest) {
-  CompletionChannel* const channel = *world.a.verbs.CreateChannel(kGroup, world.a.context->handle);
-  CompletionQueue* const cq =
-      *world.a.verbs.CreateCq(kGroup, {world.a.context->handle, channel->handle, 15, 0, 99});
-  CompletionQueue* const own = std::exchange(x.qp->send_cq, cq);
-  Send(IBV_WR_RDMA_WRITE, 1);
-  ASSERT_EQ(Endpoint::Poll(*cq).size(), 1u);
-  ASSERT_NE(PermitOf(x).number, 0u);
-  const auto events = [&] { return world.a.counters.value(channel->counter); };
-
+TEST_F(PermitsTest, OneProcessTakesTheCompletionOfAnExecutedRequest) {
+  CqControl control{};
   CqEntry entry{};
-  EXPECT_FALSE(cq->control->PutExecuted(entry)) << "nobody has armed it";
-  EXPECT_TRUE(cq->control->TakeExecuted(entry));
-  ArmCq(*cq->control, kCqArmedAny, cq->ring.Consumer());
-  EXPECT_TRUE(cq->control->PutExecuted(entry));
-  world.Ring(x);
-  EXPECT_EQ(events(), 1u);
-  world.Ring(x);
-  EXPECT_EQ(events(), 1u) << "it was armed once";
+  EXPECT_FALSE(control.TakeExecuted(entry));
+  control.PutExecuted(entry);
+  EXPECT_TRUE(control.TakeExecuted(entry));
+  EXPECT_FALSE(control.TakeExecuted(entry)) << "another process has taken it";
+}
 
-  EXPECT_TRUE(cq->control->TakeExecuted(entry));
-  EXPECT_FALSE(cq->control->TakeExecuted(entry)) << "another process has taken it";
-  ArmCq(*cq->control, kCqArmedAny, cq->ring.Consumer());
-  world.Ring(x);
-  EXPECT_EQ(events(), 1u) << "the completion was polled before";
-  x.qp->send_cq = own;
+TEST_F(PermitsTest, OnlyAQueueThatIsArmedForAnyCompletionRaisesAnEventForAnExecutedRequest) {
+  CqControl control{};
+  EXPECT_FALSE(control.DisarmAny()) << "nobody has armed it";
+  ArmCq(control, kCqArmedSolicited, 0);
+  EXPECT_FALSE(control.DisarmAny()) << "no request that a program executes is solicited";
+  ArmCq(control, kCqArmedAny, 0);
+  EXPECT_TRUE(control.DisarmAny());
+  EXPECT_FALSE(control.DisarmAny()) << "it was armed once";
 }
 
 // Otherwise a queue would hold one completion more than its program asked for.
@@ -338,7 +329,7 @@ TEST_F(PermitsTest, ACompletionBesideTheRingTakesARoomOfTheQueue) {
       *world.a.verbs.CreateCq(kGroup, {world.a.context->handle, 0, 3, 0, 99});
   ASSERT_EQ(cq->ring.usable(), 3u);
   CqEntry entry{};
-  (void)cq->control->PutExecuted(entry);
+  cq->control->PutExecuted(entry);
   EXPECT_TRUE(cq->Push(entry, false));
   EXPECT_TRUE(cq->Push(entry, false));
   EXPECT_FALSE(cq->Push(entry, false));

@@ -78,11 +78,6 @@ void CompletionQueue::Publish() {
   if (raises) RaiseChannel(*channel, cookie, *counters);
 }
 
-void CompletionQueue::RaiseForExecuted() {
-  if (channel == nullptr || control->Executed() != CqControl::kFull) return;
-  if (Disarm(/*solicited=*/false, std::nullopt)) RaiseChannel(*channel, cookie, *counters);
-}
-
 void CompletionBatch::PublishAll() {
   for (CompletionQueue* const queue : queues_) queue->Publish();
   queues_.clear();
@@ -111,8 +106,8 @@ Result<CompletionChannel*> Verbs::CreateChannel(GroupId id, Handle handle) {
   if (!context) return Pass(context.error());
   Group& group = GroupOf(id);
   if (Counts(id).channels >= kMaxChannels) return Fail(EMFILE);
-  const Result<Span> memory =
-      group.arena.Allocate(Ring::BytesFor(kChannelSlots, sizeof(ChannelEntry)));
+  const Result<Span> memory = group.arena.Allocate(
+      sizeof(ChannelControl) + Ring::BytesFor(kChannelSlots, sizeof(ChannelEntry)));
   if (!memory) return Pass(memory.error());
   const Result<CounterId> counter = environment_.counters.Create();
   if (!counter) {
@@ -123,7 +118,8 @@ Result<CompletionChannel*> Verbs::CreateChannel(GroupId id, Handle handle) {
   channel->context = *context;
   channel->counter = *counter;
   channel->memory = *memory;
-  channel->ring = Ring(memory->bytes, kChannelSlots, sizeof(ChannelEntry));
+  channel->control = reinterpret_cast<ChannelControl*>(memory->bytes);
+  channel->ring = Ring(memory->bytes + sizeof(ChannelControl), kChannelSlots, sizeof(ChannelEntry));
   channel->ring.Format();
   const auto adopted = Adopt(**context, INT64_MAX, std::move(channel));
   if (!adopted) {
@@ -151,12 +147,13 @@ Result<uint64_t> Verbs::TakeChannelEvent(GroupId id, Handle handle) {
   const Result<CompletionChannel*> found = Find<CompletionChannel>(id, handle);
   if (!found) return Pass(found.error());
   CompletionChannel& channel = **found;
-  // The ring may have been empty for a moment because ForgetChannelEvents had taken its events out.
+  // The program found no event for a moment, while ForgetChannelEvents had taken them out.
   for (uint32_t tries = 0; tries <= channel.ring.usable() && !channel.ring.Empty(); tries++) {
     const uint32_t at = channel.ring.Consumer();
     const uint64_t cookie = channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie;
     if (channel.ring.MoveConsumer(at, channel.ring.Next(at))) return cookie;
   }
+  if (uint64_t cookie = 0; channel.control->Take(cookie)) return cookie;
   if (channel.overflow.empty()) return Fail(kNothingQueued);
   const uint64_t cookie = channel.overflow.front();
   channel.overflow.pop_front();
@@ -187,6 +184,7 @@ static void ForgetChannelEvents(CompletionChannel& channel, uint64_t cookie,
     for (const uint64_t event : seen) sort(event);
     break;
   }
+  if (uint64_t event = 0; channel.control->Take(event)) sort(event);
   for (const uint64_t event : channel.overflow) sort(event);
   channel.overflow.clear();
 
@@ -291,6 +289,19 @@ Result<uint32_t> Verbs::DestroyCq(GroupId id, Handle handle) {
   const uint32_t reported = (*cq)->async_reported;
   RemoveCq(**cq);
   return reported;
+}
+
+Status Verbs::RaiseCompletionEvent(GroupId id, Handle handle, bool is_beside) {
+  const Result<CompletionQueue*> found = Find<CompletionQueue>(id, handle);
+  if (!found) return Pass(found.error());
+  CompletionQueue& cq = **found;
+  if (cq.channel == nullptr) return Fail(EINVAL);
+  if (is_beside) {
+    environment_.counters.Add(cq.channel->counter, 1);
+  } else {
+    RaiseChannel(*cq.channel, cq.cookie, environment_.counters);
+  }
+  return {};
 }
 
 void Verbs::RemoveCq(CompletionQueue& cq) {

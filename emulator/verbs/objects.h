@@ -121,15 +121,17 @@ struct MemoryWindow {
   int access = 0;
 };
 
-// A completion channel: a counter and a ring of ChannelEntry in shared memory.
+// A completion channel: a counter, and a ChannelControl and a ring of ChannelEntry in shared
+// memory.
 struct CompletionChannel {
   Handle handle;
   Context* context;
   CounterId counter;
+  ChannelControl* control;
   Ring ring;
   std::deque<uint64_t> overflow;  // cookies that did not fit into the ring
   uint32_t users = 0;
-  Span memory;  // the ring
+  Span memory;  // ChannelControl, the ring
 };
 
 struct CompletionQueue {
@@ -167,9 +169,6 @@ struct CompletionQueue {
     return producer == consumer_seen;
   }
   void Publish();
-  // Raises the event of a completion that the program has put into CqControl::executed, if the
-  // queue is armed and no thread has polled the completion.
-  void RaiseForExecuted();
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
   CompletionBatch* batch;
   EventCounters* counters;

@@ -100,6 +100,46 @@ TEST_F(Queues, AReaderWhoHadTakenItsCountFindsAnEmptyEntry) {
   EXPECT_EQ(channel->ring.Count(), 1u);
 }
 
+TEST_F(Queues, AnEventOfTheProgramIsRaisedOnceAndDroppedWithItsQueue) {
+  CompletionChannel* channel = *verbs.CreateChannel(kGroup, context->handle);
+  CompletionQueue* a = Cq(15, channel, 0xa);
+  CompletionQueue* b = Cq(15, channel, 0xb);
+  ASSERT_TRUE(channel->control->Reserve());
+  EXPECT_FALSE(channel->control->Reserve()) << "the place is in use";
+  channel->control->Put(0xa);
+  ASSERT_TRUE(verbs.RaiseCompletionEvent(kGroup, a->handle, /*is_beside=*/true));
+  ASSERT_TRUE(verbs.RaiseCompletionEvent(kGroup, b->handle, /*is_beside=*/false));
+  EXPECT_EQ(counters.value(channel->counter), 2u);
+  EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
+  EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xau);
+  EXPECT_EQ(verbs.TakeChannelEvent(kGroup, channel->handle).error().code, kNothingQueued);
+  ASSERT_EQ(counters.Remove(channel->counter, 2), 2u);
+
+  for (const uint64_t cookie : {0xa, 0xb}) {
+    ASSERT_TRUE(channel->control->Reserve());
+    channel->control->Put(cookie);
+    counters.Add(channel->counter, 1);
+    ASSERT_TRUE(verbs.DestroyCq(kGroup, (cookie == 0xa ? a : b)->handle));
+    EXPECT_EQ(counters.value(channel->counter), 0u);
+    EXPECT_FALSE(channel->control->HasEvent());
+  }
+  EXPECT_TRUE(channel->ring.Empty());
+  CompletionQueue* const without = Cq(15);
+  EXPECT_EQ(verbs.RaiseCompletionEvent(kGroup, without->handle, true).error().code, EINVAL);
+}
+
+TEST_F(Queues, DestroyingAnotherCqKeepsTheEventOfTheProgram) {
+  CompletionChannel* channel = *verbs.CreateChannel(kGroup, context->handle);
+  CompletionQueue* a = Cq(15, channel, 0xa);
+  (void)Cq(15, channel, 0xb);
+  ASSERT_TRUE(channel->control->Reserve());
+  channel->control->Put(0xb);
+  counters.Add(channel->counter, 1);
+  ASSERT_TRUE(verbs.DestroyCq(kGroup, a->handle));
+  EXPECT_EQ(counters.value(channel->counter), 1u);
+  EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
+}
+
 TEST_F(Queues, ResizingMovesWhatWaits) {
   CompletionQueue* cq = Cq(7);
   for (uint64_t i = 0; i < 7; i++) cq->Push(Entry(i), false);

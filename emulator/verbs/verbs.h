@@ -226,6 +226,10 @@ class Verbs final : public VerbsDirectory {
   // Returns how many asynchronous events of the object the program has fetched. Drops events that
   // were not fetched. EBUSY while in use.
   Result<uint32_t> DestroyCq(GroupId group, Handle cq);
+  // Raises the queue's event for a request that the program executed itself (ChannelControl).
+  // `is_beside`: the event is there, so only the counter is raised. EINVAL: the queue has no
+  // channel.
+  Status RaiseCompletionEvent(GroupId group, Handle cq, bool is_beside);
 
   // ---- SRQ
   Result<SharedReceiveQueue*> CreateSrq(GroupId group, const SrqRequest& request);

@@ -46,8 +46,9 @@ bool HasPayloadShortcuts(uint32_t qp);
 // (AskIn).
 bool IsWatched(CallOp op, uint32_t handle);
 
-// Returns the page of copies that the host offers to this process, or nullptr before the first
-// call. After copying, call JobsDone.
+// Returns the page of copies that the host offers to this process. Returns nullptr before the first
+// call, and in a child that shares its parent's connection (OtherOwner). After copying, call
+// JobsDone.
 JobPage* Jobs();
 void JobsDone();
 
@@ -79,6 +80,10 @@ bool HasToJoin();
 bool HostIsGone();
 // Returns true if the host of this handle's object has ended, or if a child cannot join.
 bool HostIsGone(uint32_t handle);
+
+// Adds 1 to a counter. Returns false, and does nothing, if the descriptor is no counter in this
+// thread's descriptor table, or if the thread may not write (seccomp(2)). Preserves errno.
+bool RaiseCounter(int fd);
 
 // Closes a counter's descriptor.
 void CloseCounter(int fd);

@@ -280,6 +280,7 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   c.doorbell_id = FileIdOf(doorbell_fd);
   memcpy(c.token, hello.group_token, sizeof c.token);
   c.host_pid = hello.host_pid;
+  OwnConnection();
   c.process = hello.process;
   c.process_page = reinterpret_cast<ProcessPage*>(process_page);
   c.page = page;
@@ -541,10 +542,11 @@ bool IsWatched(CallOp op, uint32_t handle) {
 
 DoorbellPage* OwnDoorbells() { return g_connection.doorbells[0].load(std::memory_order_relaxed); }
 
-// Hosts inside this process make their copies themselves and offer no jobs.
+// Hosts inside this process make their copies themselves and offer no jobs. The addresses of a job
+// are those of the process that has connected.
 JobPage* Jobs() {
   DoorbellPage* const page = OwnDoorbells();
-  return page == nullptr ? nullptr : &page->jobs;
+  return page == nullptr || OtherOwner() != 0 ? nullptr : &page->jobs;
 }
 
 // A sleeping host stores `host_asleep` before it reads the states of the jobs.

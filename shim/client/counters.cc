@@ -16,15 +16,13 @@
 #include "shim/client/file_id.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/system.h"
+#include "shim/client/yield_budget.h"
 
 namespace rdmaemu::client {
 namespace {
 
 constexpr size_t kMaxDescriptors = size_t{1} << 20;  // limits descriptor numbers, and so the table
-// On a processor of its own a thread yields so often in 0.2 ms. In this time the peer of a
-// connection answers, on one host and on two. A wake-up across processors costs 0.03 ms more.
-constexpr int kYieldsBeforeBlocking = 400;
-constexpr uint64_t kForGood = uint64_t{1} << 40;  // more than any program reads
+constexpr uint64_t kForGood = uint64_t{1} << 40;     // more than any program reads
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 // One entry per descriptor: the kernel's eventfd id from /proc/self/fdinfo plus one. 0: not one of
@@ -109,6 +107,15 @@ void CloseCounter(int fd) {
   if (is_ours) close(fd);
 }
 
+bool RaiseCounter(int fd) {
+  const int before = errno;
+  const uint64_t one = 1;
+  const bool is_raised =
+      IsCounter(fd) && IsMarked(fd) && syscall(SYS_write, fd, &one, sizeof one) == long{sizeof one};
+  errno = before;
+  return is_raised;
+}
+
 void FillCounters() {
   pthread_mutex_lock(&g_mutex);
   for (size_t fd = 0; fd < g_room; fd++) {
@@ -151,7 +158,7 @@ void rdmaemu_client_yield_while_empty(int counter_fd) {
   const int flags = static_cast<int>(syscall(SYS_fcntl, counter_fd, F_GETFL));
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
   Count(&rdmaemu::ProgramPlace::event_waits);
-  for (int yields = 0; yields < kYieldsBeforeBlocking; yields++) {
+  for (YieldBudget budget; budget.Take();) {
     sched_yield();
     if (SysIsReadable(counter_fd)) return;
   }

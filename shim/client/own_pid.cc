@@ -16,6 +16,8 @@ std::atomic<uint32_t*> g_page{nullptr};
 uint32_t g_no_page;
 constexpr uint32_t* kNoPage = &g_no_page;
 
+std::atomic<uint32_t> g_owner{0};
+
 uint32_t* MakePage() {
   void* const bytes =
       mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -46,6 +48,13 @@ uint32_t OwnPid() {
     known.store(pid, std::memory_order_relaxed);
   }
   return pid;
+}
+
+void OwnConnection() { g_owner.store(OwnPid(), std::memory_order_relaxed); }
+
+uint32_t OtherOwner() {
+  const uint32_t owner = g_owner.load(std::memory_order_relaxed);
+  return owner == 0 || owner == OwnPid() ? 0 : owner;
 }
 
 }  // namespace rdmaemu::client

@@ -52,5 +52,19 @@ TEST(OwnPidTest, AllThreadsGetTheSame) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(OwnPidTest, OnlyAnotherProcessFindsAnotherOwner) {
+  EXPECT_EQ(OtherOwner(), 0u) << "no process has connected";
+  OwnConnection();
+  EXPECT_EQ(OtherOwner(), 0u);
+  const auto parent = static_cast<uint32_t>(getpid());
+  const pid_t child = _Fork();
+  if (child == 0) {
+    if (OtherOwner() != parent) _exit(1);
+    OwnConnection();
+    _exit(OtherOwner() == 0 ? 0 : 2);
+  }
+  EXPECT_TRUE(Succeeds(child));
+}
+
 }  // namespace
 }  // namespace rdmaemu::client

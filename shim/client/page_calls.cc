@@ -9,14 +9,14 @@
 
 #include "shim/client/machine_clock.h"
 #include "shim/client/system.h"
+#include "shim/client/yield_budget.h"
 
 namespace rdmaemu::client {
 namespace {
 
 // A host that is awake on another processor answers most calls during the spins. A host that waits
-// for this processor runs during the yields.
+// for this processor runs during the yields that follow.
 constexpr int kSpins = 40;
-constexpr int kYields = 100;
 constexpr long kLookForHostNanoseconds =
     100'000'000;  // how often to check the host, in case its end was not noticed
 
@@ -27,7 +27,7 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (int i = 0; i < kSpins; i++) {
     if (Answered(page)) return true;
   }
-  for (int i = 0; i < kYields; i++) {
+  for (YieldBudget budget; budget.Take();) {
     sched_yield();
     if (Answered(page)) return true;
   }

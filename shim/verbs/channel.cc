@@ -1,30 +1,32 @@
 // Completion channels: a counter on which threads wait, and a ring that names the queue of each
-// count.
+// count. The event of a request that the program executed itself is beside the ring.
 
 #include <fcntl.h>
 
 #include "shim/client/uninterrupted.h"
+#include "shim/client/yield_budget.h"
 #include "shim/verbs/copy_jobs.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
 namespace {
 
-// A wake-up through the kernel costs as much as ten yields. Yielding first therefore shortens short
-// waits. Meanwhile the thread makes copies that the host offers, as a polling thread does.
-constexpr int kYieldsBeforeBlocking = 100;
+bool HasEvent(const Channel& channel) {
+  return !channel.ring.Empty() || channel.control->HasEvent();
+}
 
+// Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
+// offers, as a polling thread does.
 void YieldWhileEmpty(const Channel& channel) {
-  if (!channel.ring.Empty() || client::IsEmbedded()) return;
+  if (HasEvent(channel) || client::IsEmbedded()) return;
   const int flags = fcntl(channel.base.fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
-  for (int yields = 0; yields < kYieldsBeforeBlocking && channel.ring.Empty();) {
+  for (client::YieldBudget budget; !HasEvent(channel) && budget.Take();) {
     if (DoCopyJobs()) {
-      yields = 0;
+      budget = {};
       continue;
     }
     client::YieldToHost();
-    yields++;
   }
 }
 
@@ -37,6 +39,7 @@ CompletionQueue* TakeEntry(Channel& channel) {
   for (;;) {
     const uint32_t consumer = channel.ring.Consumer();
     if (consumer == channel.ring.Producer()) {
+      if (channel.control->Take(cookie)) break;
       TakeChannelOverflowOut reply{};
       const int error = client::Uninterrupted([&] {
         return CallOnHandle(CallOp::kTakeChannelOverflow, channel.base.context, channel.handle,
@@ -69,8 +72,10 @@ RDMAEMU_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   int error = client::Call(CallOp::kCreateChannel, HandleIn{HandleOf(context), HandleOf(context)},
                            reply, &fd, 1);
   if (error == 0) {
+    std::byte* const bytes = client::MapSpan(reply.ring);
+    channel->control = reinterpret_cast<ChannelControl*>(bytes);
     channel->ring =
-        RingAt(client::MapSpan(reply.ring), reply.ring, 0, reply.slots, sizeof(ChannelEntry));
+        RingAt(bytes, reply.ring, sizeof(ChannelControl), reply.slots, sizeof(ChannelEntry));
     if (!channel->ring) {
       error = errno;
       CallOnHandle(CallOp::kDestroyChannel, context, reply.handle);

@@ -105,7 +105,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   ForkLockGuard guard(cq.lock);
   if (CqEntry executed; cq.control->TakeExecuted(executed) && executed.wc.qp_num != qpn) {
-    (void)cq.control->PutExecuted(executed);
+    cq.control->PutExecuted(executed);
   }
   const uint32_t producer = cq.ring.Producer(), consumer = cq.ring.Consumer();
   if (consumer == producer) return;
@@ -158,7 +158,7 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
       CallOp::kResizeCq,
       ResizeCqIn{base->handle, static_cast<uint32_t>(entries), HandleOf(base->context)}, reply);
   if (error == 0) error = Adopt(cq, reply);
-  if (has_executed) (void)cq.control->PutExecuted(executed);
+  if (has_executed) cq.control->PutExecuted(executed);
   PlaceBeforeFork(cq);
   return ErrnoWith(error);
 }

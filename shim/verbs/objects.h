@@ -51,6 +51,7 @@ struct Channel {
   ibv_comp_channel base;
   uint32_t handle;
   ForkLock lock;  // held while a thread takes an entry and counts it for its queue
+  ChannelControl* control;
   Ring ring;
 };
 

@@ -46,18 +46,38 @@ class CompletionPlace {
   CompletionPlace(const CompletionPlace&) = delete;
   CompletionPlace& operator=(const CompletionPlace&) = delete;
 
-  // Returns true if the completion can be put in front of all others, and raises no event.
+  // Returns true if the completion can be put in front of all others.
   bool IsFree() const {
-    CqControl& control = *cq_.control;
-    return has_lock_ && !cq_.has_timestamps && control.Executed() == CqControl::kNone &&
-           cq_.ring.Empty() &&
-           ArmedKind(std::atomic_ref(control.armed).load(std::memory_order_relaxed)) == kCqUnarmed;
+    return has_lock_ && !cq_.has_timestamps && cq_.control->Executed() == CqControl::kNone &&
+           cq_.ring.Empty();
+  }
+  // Puts the completion, and disarms the queue, in the order of CompletionQueue::Publish. Returns
+  // true if the caller must raise the event. No thread polls the completion and arms the queue for
+  // the next one meanwhile, because this object holds the lock.
+  bool Put(const CqEntry& entry) {
+    const bool was_armed = cq_.control->DisarmAny();
+    cq_.control->PutExecuted(entry);
+    return cq_.control->DisarmAny() || was_armed;
   }
 
  private:
   CompletionQueue& cq_;
   bool has_lock_;
 };
+
+// Raises the event of an executed request. The host raises it if another event is beside the ring,
+// or if this thread has other descriptors or may not write.
+void RaiseEvent(CompletionQueue& cq) {
+  if (cq.base.channel == nullptr) return;
+  Channel& channel = *Of(cq.base.channel);
+  const bool is_beside = channel.control->Reserve();
+  if (is_beside) {
+    channel.control->Put(CookieOf(&cq));
+    if (client::RaiseCounter(channel.base.fd)) return;
+  }
+  // Fails only if the host has ended. All counters are then readable.
+  (void)client::Call(CallOp::kRaiseCq, RaiseCqIn{cq.base.handle, is_beside});
+}
 
 bool IsSignaled(const QueuePair& qp, const rxe_send_wqe& wqe) {
   return qp.signal_all || (wqe.wr.send_flags & IBV_SEND_SIGNALED) != 0;
@@ -170,9 +190,9 @@ bool ExecutePosted(QueuePair& qp, uint32_t index) {
     qp.executed_ns = qp.memory.now_ns();
     return true;
   }
-  const bool raises = cq.control->PutExecuted(CompletionOf(qp, wqe));
+  const bool raises = place->Put(CompletionOf(qp, wqe));
   place.reset();
-  if (raises) client::RingQueue(qp.base.handle, qp.doorbell);
+  if (raises) RaiseEvent(cq);
   return true;
 }
 

@@ -4,12 +4,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "shim/client/machine_clock.h"
+#include "shim/client/own_pid.h"
 #include "shim/client/valgrind.h"
 
 namespace rdmaemu::shim {
@@ -69,6 +71,16 @@ bool CanWrite(uintptr_t address, size_t bytes) {
   return writable;
 }
 
+// Writes to the memory of another process. Returns 0 or an errno. Preserves errno.
+int WriteToProcess(uint32_t pid, uint64_t address, const void* from, size_t bytes) {
+  const int before = errno;
+  const iovec own{const_cast<void*>(from), bytes}, other{reinterpret_cast<void*>(address), bytes};
+  const ssize_t written = process_vm_writev(static_cast<pid_t>(pid), &own, 1, &other, 1, 0);
+  const int error = written == static_cast<ssize_t>(bytes) ? 0 : written < 0 ? errno : EFAULT;
+  errno = before;
+  return error;
+}
+
 }  // namespace
 
 void ProgramMemory::Begin() {
@@ -82,6 +94,7 @@ ProgramMemory::Page& ProgramMemory::Entry(uintptr_t page) {
 }
 
 bool ProgramMemory::Read(void* to, uint64_t address, size_t bytes) {
+  if (client::OtherOwner() != 0) return false;
   const uintptr_t end = address + bytes;
   if (end < address) return false;
   for (uintptr_t at = address; at < end; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
@@ -98,6 +111,10 @@ bool ProgramMemory::Read(void* to, uint64_t address, size_t bytes) {
 bool ProgramMemory::Write(uint64_t address, const void* from, size_t bytes) {
   const uintptr_t end = address + bytes;
   if (end < address) return false;
+  if (const uint32_t owner = client::OtherOwner(); owner != 0 && bytes > 0) {
+    const int error = WriteToProcess(owner, address, from, bytes);
+    if (error != EPERM && error != ENOSYS) return error == 0;
+  }
   for (uintptr_t at = address; at < end; at = (at & ~(kPageBytes - 1)) + kPageBytes) {
     const uintptr_t page = at & ~(kPageBytes - 1);
     Page& known = Entry(page);

@@ -2,6 +2,8 @@
 // not crash the program. The library therefore checks each page by a system call that returns
 // EFAULT instead of faulting. The library trusts the result for a short time.
 //
+// A child of _Fork(3) or clone(2) shares its parent's connection, so the buffers are its parent's.
+//
 // The library accesses memory by address only through this file, guarded_copy.h and region_check.h.
 // The simulator links the rest of the library with its own memory (tests/sim/library_seams.cc).
 #pragma once
@@ -19,9 +21,11 @@ class ProgramMemory {
   void Begin();
   // The time of the last Begin (CLOCK_MONOTONIC of the machine).
   uint64_t now_ns() const { return now_ns_; }
-  // Returns false if the bytes cannot be read. `to` may then hold some of them.
+  // Returns false if the bytes cannot be read, or are another process's. `to` may then hold some of
+  // them. The host can read them.
   bool Read(void* to, uint64_t address, size_t bytes);
-  // Returns false if the bytes cannot be written. Some may have been written.
+  // Returns false if the bytes cannot be written. Some may have been written. A child writes to its
+  // parent's memory, or to its own where the system denies it the parent's (Yama).
   bool Write(uint64_t address, const void* from, size_t bytes);
 
  private:

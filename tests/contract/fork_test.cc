@@ -3,12 +3,16 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <functional>
+#include <span>
 
+#include "tests/contract/support/command.h"
 #include "tests/contract/support/loopback.h"
 
 namespace rdma_contract {
@@ -143,6 +147,104 @@ TEST_F(Fork, InheritedConnectionIdsAreRefused) {
   EXPECT_EQ(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)), 0);
   rdma_destroy_id(id);
   rdma_destroy_event_channel(channel);
+}
+
+// A child of _Fork(3) shares its parent's connection, so a device reads and writes the parent's
+// memory.
+class UnderscoreFork : public Fork {
+ protected:
+  static constexpr size_t kTarget = 1024, kBytes = 16;
+
+  // The region is private memory, unlike LoopbackTest's.
+  void Connect() {
+    LoopbackTest::Connect();
+    own = static_cast<uint8_t*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(own, MAP_FAILED);
+    own_mr.reset(ibv_reg_mr(pd.get(), own, 4096, kAllAccess));
+    ASSERT_TRUE(own_mr);
+  }
+  void TearDown() override {
+    own_mr.reset();
+    if (own != nullptr) munmap(own, 4096);
+    Fork::TearDown();
+  }
+  std::span<uint8_t> Bytes(size_t at) { return {own + at, kBytes}; }
+  ibv_sge PieceAt(size_t at) {
+    return {reinterpret_cast<uint64_t>(own + at), kBytes, own_mr->lkey};
+  }
+  int SendAndAwait(ibv_wr_opcode opcode) {
+    ibv_sge piece = PieceAt(0);
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma = {PieceAt(kTarget).addr, own_mr->rkey};
+    if (const int error = ibv_post_send(a.get(), &wr, &bad); error != 0) return error;
+    const Completion done = PollOne(send_cq.get());
+    return done.found && done.wc.status == IBV_WC_SUCCESS ? 0 : EIO;
+  }
+  int PostReceiveAt(size_t at) {
+    ibv_sge piece = PieceAt(at);
+    ibv_recv_wr receive{5, nullptr, &piece, 1}, *bad = nullptr;
+    return ibv_post_recv(b.get(), &receive, &bad);
+  }
+  // Runs `body` in a child whose copy of the region has other bytes.
+  int InChildWithOtherBytes(const std::function<int()>& body) {
+    const pid_t pid = _Fork();
+    if (pid == 0) {
+      alarm(60);
+      memset(own, 0, 4096);
+      _exit(body());
+    }
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 255;
+    return WEXITSTATUS(status);
+  }
+
+  uint8_t* own = nullptr;
+  Mr own_mr;
+};
+
+TEST_F(UnderscoreFork, AChildSendsAndWritesTheBytesOfItsParent) {
+  if (!OnTheEmulator()) GTEST_SKIP() << "ibv_fork_init keeps the regions from children";
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  for (int i = 0; i < 8; i++) ASSERT_EQ(SendAndAwait(IBV_WR_RDMA_WRITE), 0);
+  FillPattern(Bytes(0), 9);
+  EXPECT_EQ(InChildWithOtherBytes([&] {
+              for (int i = 0; i < 8; i++) {
+                if (SendAndAwait(IBV_WR_RDMA_WRITE) != 0) return 1;
+              }
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(FirstDifference(Bytes(kTarget), 9), -1);
+
+  ASSERT_EQ(PostReceiveAt(kTarget), 0);
+  FillPattern(Bytes(0), 11);
+  EXPECT_EQ(InChildWithOtherBytes([&] { return SendAndAwait(IBV_WR_SEND); }), 0);
+  ASSERT_TRUE(PollOne(receive_cq.get()).found);
+  EXPECT_EQ(FirstDifference(Bytes(kTarget), 11), -1);
+  EXPECT_EQ(SendAndAwait(IBV_WR_RDMA_WRITE), 0) << "the parent continues";
+}
+
+TEST_F(UnderscoreFork, AChildReceivesIntoTheMemoryOfItsParent) {
+  if (!OnTheEmulator()) GTEST_SKIP() << "ibv_fork_init keeps the regions from children";
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  ASSERT_EQ(PostReceiveAt(kTarget), 0);
+  FillPattern(Bytes(0), 9);
+  ASSERT_EQ(SendAndAwait(IBV_WR_SEND), 0);
+  constexpr int kDenied = 77;
+  const int result = InChildWithOtherBytes([&] {
+    char byte;
+    const iovec into{&byte, 1}, parents{own, 1};
+    if (process_vm_readv(getppid(), &into, 1, &parents, 1, 0) != 1) return kDenied;
+    return PollOne(receive_cq.get()).found ? 0 : 1;
+  });
+  if (result == kDenied) GTEST_SKIP() << "the system denies a child its parent's memory (Yama)";
+  ASSERT_EQ(result, 0);
+  EXPECT_EQ(FirstDifference(Bytes(kTarget), 9), -1);
 }
 
 }  // namespace

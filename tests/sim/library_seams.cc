@@ -42,6 +42,7 @@ void Count(uint32_t ProgramPlace::*) {}
 
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }
+bool RaiseCounter(int fd) { return sim::Process::Current().AddTo(fd); }
 void CloseCounter(int) {}
 // Process::Fork has already joined the group.
 void JoinIfForked() {}

@@ -203,6 +203,13 @@ int Process::TakeFrom(int fd) {
   return 0;
 }
 
+bool Process::AddTo(int fd) {
+  if (!Lives() || world_.random().Below(8) == 0) return false;
+  machine_.counters.Add(CounterId{static_cast<uint32_t>(fd - kFirstFd)}, 1);
+  world_.tally().Count("event.raised_by_program");
+  return true;
+}
+
 std::byte* Process::At(const SharedSpan& span) {
   return machine_.segments.Bytes(SegmentId{span.segment}).subspan(span.offset, span.length).data();
 }

@@ -137,6 +137,8 @@ class Process {
   // EAGAIN.
   static int FdOf(const ReplyDescriptor& descriptor);
   int TakeFrom(int fd);
+  // Adds 1 to it. Returns false if the thread cannot, which happens at random.
+  bool AddTo(int fd);
   bool ReadOwn(uint64_t address, std::span<std::byte> to);
   bool WriteOwn(uint64_t address, std::span<const std::byte> from);
   ssize_t CopyWith(const shim::CopyGuard& guard, uint32_t pid, bool pull,

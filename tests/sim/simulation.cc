@@ -98,6 +98,7 @@ class Simulation {
   void PostAwaited(Program& program) {
     program.process().set_helps(plan_.helps);
     for (uint32_t i = 1 + world_.random().Below(4); i > 0 && awaited_left_ > 0; i--) {
+      if (world_.random().Below(4) == 0) Arm(program);
       const uint32_t posted = traffic_.PostAwaited(program);
       if (posted == 0) return;
       awaited_left_ -= std::min(posted, awaited_left_);

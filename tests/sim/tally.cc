@@ -96,6 +96,7 @@ constexpr std::string_view kOfTraffic[] = {
     "event.armed",
     "event.armed_solicited",
     "event.raised",
+    "event.raised_by_program",
     "event.raised_late",
     "copy.done",
     "copy.recalled",
