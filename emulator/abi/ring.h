@@ -42,6 +42,7 @@ struct alignas(64) CqControl {
   // entries of the ring.
   enum ExecutedState : uint32_t { kNone, kFull, kTaken };
   uint32_t executed_state;
+  uint32_t executed_takes;  // how many completions were taken from the place
   CqEntry executed;
 
   ExecutedState Executed() {
@@ -56,34 +57,42 @@ struct alignas(64) CqControl {
       return false;
     }
     out = executed;
+    std::atomic_ref takes(executed_takes);
+    takes.store(takes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     std::atomic_ref(executed_state).store(kNone, std::memory_order_release);
     return true;
   }
   // The queue must have none.
   void PutExecuted(const CqEntry& entry) {
     executed = entry;
-    // Another thread may arm the queue before it can see the completion. DisarmAny then sees it.
+    // Another thread may arm the queue before it can see the completion. DisarmBeforeTake then sees
+    // that.
     std::atomic_ref(executed_state).store(kFull, std::memory_order_seq_cst);
   }
   // Disarms a queue that is armed for any completion. Returns true if the caller must raise the
   // event.
   bool DisarmAny();
+  // The same, unless the queue was armed after `takes` had changed: a thread that has taken the
+  // completion has then armed the queue for the next one.
+  bool DisarmBeforeTake(uint32_t takes);
 };
 inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
 inline constexpr uint32_t kCqArmedAny = 2;
 inline constexpr uint32_t kCqArmedMask = 3;
 // Means the consumer index of another ring. No ring has this many slots.
-inline constexpr uint32_t kCqArmedElsewhere = UINT32_MAX >> 2;
+inline constexpr uint32_t kCqArmedElsewhere = UINT32_MAX >> 3;
 
-// Encodes which completions raise the event, and the ring's consumer index at the time of arming.
-// By this index the host detects that the program had already polled the newest completion. That
-// completion raises no event. A ConnectX device gets the index with its arm doorbell.
-inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer) {
-  return kind | consumer << 2;
+// Encodes which completions raise the event, the lowest bit of `executed_takes`, and the ring's
+// consumer index at the time of arming. By this index the host detects that the program had already
+// polled the newest completion. That completion raises no event. A ConnectX device gets the index
+// with its arm doorbell.
+inline constexpr uint32_t ArmedWord(uint32_t kind, uint32_t consumer, uint32_t takes = 0) {
+  return kind | (takes & 1) << 2 | consumer << 3;
 }
 inline constexpr uint32_t ArmedKind(uint32_t word) { return word & kCqArmedMask; }
-inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 2; }
+inline constexpr uint32_t ArmedTakes(uint32_t word) { return word >> 2 & 1; }
+inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 3; }
 
 inline bool CqControl::DisarmAny() {
   std::atomic_ref word(armed);
@@ -92,12 +101,23 @@ inline bool CqControl::DisarmAny() {
          word.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
 }
 
+inline bool CqControl::DisarmBeforeTake(uint32_t takes) {
+  std::atomic_ref word(armed);
+  uint32_t now = word.load(std::memory_order_seq_cst);
+  while (ArmedKind(now) == kCqArmedAny && ArmedTakes(now) == (takes & 1)) {
+    if (word.compare_exchange_weak(now, kCqUnarmed)) return true;
+  }
+  return false;
+}
+
 // The program arms the queue. Follows rxe_req_notify_cq: a queue that is armed for any completion
 // stays armed for any. The program looks at the ring once more after this call.
 inline void ArmCq(CqControl& control, uint32_t kind, uint32_t consumer) {
   std::atomic_ref armed(control.armed);
+  const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
+  const uint32_t word = ArmedWord(kind, consumer, takes);
   uint32_t now = armed.load();
-  while (ArmedKind(now) < kind && !armed.compare_exchange_weak(now, ArmedWord(kind, consumer))) {
+  while (ArmedKind(now) < kind && !armed.compare_exchange_weak(now, word)) {
   }
   // Its last look at the ring must not precede the store to `armed`. A read-modify-write acts as
   // the fence, and TSan understands it.

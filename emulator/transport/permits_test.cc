@@ -323,6 +323,23 @@ TEST_F(PermitsTest, OnlyAQueueThatIsArmedForAnyCompletionRaisesAnEventForAnExecu
   EXPECT_FALSE(control.DisarmAny()) << "it was armed once";
 }
 
+TEST_F(PermitsTest, AQueueThatIsArmedAfterItsCompletionWasTakenStaysArmed) {
+  CqControl control{};
+  for (int round = 0; round < 3; round++) {
+    CqEntry entry{};
+    const uint32_t takes = control.executed_takes;
+    ArmCq(control, kCqArmedAny, 0);
+    control.PutExecuted(entry);
+    EXPECT_TRUE(control.DisarmBeforeTake(takes)) << "armed before the completion";
+    ArmCq(control, kCqArmedAny, 0);
+    EXPECT_TRUE(control.DisarmBeforeTake(takes)) << "armed before it was taken";
+    EXPECT_TRUE(control.TakeExecuted(entry));
+    ArmCq(control, kCqArmedAny, 0);
+    EXPECT_FALSE(control.DisarmBeforeTake(takes)) << "armed for the next one";
+    EXPECT_TRUE(control.DisarmAny());
+  }
+}
+
 // Otherwise a queue would hold one completion more than its program asked for.
 TEST_F(PermitsTest, ACompletionBesideTheRingTakesARoomOfTheQueue) {
   CompletionQueue* const cq =

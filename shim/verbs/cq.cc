@@ -104,8 +104,10 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
 // producer, so this does not disturb it.
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   ForkLockGuard guard(cq.lock);
-  if (CqEntry executed; cq.control->TakeExecuted(executed) && executed.wc.qp_num != qpn) {
-    cq.control->PutExecuted(executed);
+  // Only a thread with the lock takes the completion, so it does not change meanwhile.
+  if (cq.control->Executed() == CqControl::kFull && cq.control->executed.wc.qp_num == qpn) {
+    CqEntry executed;
+    (void)cq.control->TakeExecuted(executed);
   }
   const uint32_t producer = cq.ring.Producer(), consumer = cq.ring.Consumer();
   if (consumer == producer) return;
@@ -149,7 +151,8 @@ RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
 RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   if (entries <= 0) return ErrnoWith(EINVAL);
   CompletionQueue& cq = *Of(base);
-  ForkLockGuard guard(cq.lock);  // no thread polls the old ring while the host moves the queue
+  ForkLockGuard guard(cq.lock);  // no thread uses the old ring while the host moves the queue
+  ForkLockGuard execution_guard(cq.execution_lock);
   ForgetBeforeFork(cq);
   CqEntry executed{};
   const bool has_executed = cq.control->TakeExecuted(executed);

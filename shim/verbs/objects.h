@@ -61,6 +61,9 @@ struct CompletionQueue {
     ibv_cq_ex extended;
   };
   ForkLock lock;
+  // Held by a thread that executes a request whose completion it puts here (own_execution.h). A
+  // thread that polls or arms the queue does not need it.
+  ForkLock execution_lock;
   bool single_threaded;  // IBV_CREATE_CQ_ATTR_SINGLE_THREADED: start_poll does not lock
   bool has_timestamps;   // the program may read when the host has completed a request
   CqControl* control;

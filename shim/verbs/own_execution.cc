@@ -1,6 +1,7 @@
 #include "shim/verbs/own_execution.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/uio.h>
 
 #include <atomic>
@@ -36,33 +37,22 @@ class CopyTurn {
   uint32_t recalls_ = 0;
 };
 
-// The send queue's CQ, which gets the completion of an executed request. Holds its lock.
-class CompletionPlace {
+// Holds off the signals of the calling thread, except those that it causes itself. Its handler may
+// wait for a thread that awaits an event.
+class SignalsHeld {
  public:
-  explicit CompletionPlace(CompletionQueue& cq) : cq_(cq), has_lock_(cq.lock.TryLock()) {}
-  ~CompletionPlace() {
-    if (has_lock_) cq_.lock.Unlock();
+  SignalsHeld() {
+    sigset_t held;
+    sigfillset(&held);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&held, own);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
   }
-  CompletionPlace(const CompletionPlace&) = delete;
-  CompletionPlace& operator=(const CompletionPlace&) = delete;
-
-  // Returns true if the completion can be put in front of all others.
-  bool IsFree() const {
-    return has_lock_ && !cq_.has_timestamps && cq_.control->Executed() == CqControl::kNone &&
-           cq_.ring.Empty();
-  }
-  // Puts the completion, and disarms the queue, in the order of CompletionQueue::Publish. Returns
-  // true if the caller must raise the event. No thread polls the completion and arms the queue for
-  // the next one meanwhile, because this object holds the lock.
-  bool Put(const CqEntry& entry) {
-    const bool was_armed = cq_.control->DisarmAny();
-    cq_.control->PutExecuted(entry);
-    return cq_.control->DisarmAny() || was_armed;
-  }
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
 
  private:
-  CompletionQueue& cq_;
-  bool has_lock_;
+  sigset_t before_;
 };
 
 // Raises the event of an executed request. The host raises it if another event is beside the ring,
@@ -78,6 +68,42 @@ void RaiseEvent(CompletionQueue& cq) {
   // Fails only if the host has ended. All counters are then readable.
   (void)client::Call(CallOp::kRaiseCq, RaiseCqIn{cq.base.handle, is_beside});
 }
+
+// The place for the completion of a request, in the send queue's CQ. Other threads may poll and arm
+// the queue while this thread is stopped.
+class CompletionPlace {
+ public:
+  explicit CompletionPlace(CompletionQueue& cq) : cq_(cq), has_lock_(cq.execution_lock.TryLock()) {}
+  ~CompletionPlace() {
+    if (has_lock_) cq_.execution_lock.Unlock();
+  }
+  CompletionPlace(const CompletionPlace&) = delete;
+  CompletionPlace& operator=(const CompletionPlace&) = delete;
+
+  // Returns true if the completion can be put in front of all others. An entry of the ring may be
+  // an earlier completion of the same queue pair.
+  bool IsFree() const {
+    return has_lock_ && !cq_.has_timestamps && cq_.control->Executed() == CqControl::kNone &&
+           cq_.ring.Empty();
+  }
+  // Puts the completion, and raises the event of an armed queue, in the order of
+  // CompletionQueue::Publish.
+  void Put(const CqEntry& entry) {
+    CqControl& control = *cq_.control;
+    const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
+    std::optional<SignalsHeld> held;
+    bool raises = control.DisarmAny();
+    if (raises) held.emplace();
+    control.PutExecuted(entry);
+    // Another thread may have armed the queue meanwhile, before it could see the completion.
+    if (control.DisarmBeforeTake(takes)) raises = true;
+    if (raises) RaiseEvent(cq_);
+  }
+
+ private:
+  CompletionQueue& cq_;
+  bool has_lock_;
+};
 
 bool IsSignaled(const QueuePair& qp, const rxe_send_wqe& wqe) {
   return qp.signal_all || (wqe.wr.send_flags & IBV_SEND_SIGNALED) != 0;
@@ -181,18 +207,15 @@ bool ExecutePosted(QueuePair& qp, uint32_t index) {
   if (page == nullptr || !CanCopyGuarded()) return false;
   const bool is_signaled = IsSignaled(qp, wqe);
   if (!is_signaled && now_ns - qp.executed_ns < kStreamGap_ns) return false;
-  CompletionQueue& cq = *Of(qp.base.send_cq);
   std::optional<CompletionPlace> place;
-  if (is_signaled && !place.emplace(cq).IsFree()) return false;
+  if (is_signaled && !place.emplace(*Of(qp.base.send_cq)).IsFree()) return false;
   if (!Copy(qp, *page, wqe, index)) return false;
   if (!is_signaled) {
     qp.memory.Begin();
     qp.executed_ns = qp.memory.now_ns();
     return true;
   }
-  const bool raises = place->Put(CompletionOf(qp, wqe));
-  place.reset();
-  if (raises) RaiseEvent(cq);
+  place->Put(CompletionOf(qp, wqe));
   return true;
 }
 

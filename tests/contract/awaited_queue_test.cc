@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -161,6 +162,52 @@ TEST_F(AwaitedQueue, ThreadsOnTheirOwnQueuePairsDoNotDisturbEachOther) {
   });
   for (uint64_t i = 0; i < kRequests; i++) ASSERT_NO_FATAL_FAILURE(Await(writer.get(), i));
   other.join();
+}
+
+std::atomic<int> g_held = 0, g_released = 0;
+void HoldUntilReleased(int) {
+  const int number = ++g_held;
+  while (g_released < number) sched_yield();
+}
+
+// ibv_poll_cq(3) does not block, whatever interrupts the thread that posts.
+TEST_F(AwaitedQueue, APostingThreadThatASignalHoldsDoesNotHoldPolls) {
+  constexpr int kSignals = 300;
+  Connect();
+  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
+  struct sigaction action {};
+  struct sigaction before;
+  action.sa_handler = HoldUntilReleased;
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  g_held = g_released = 0;
+  std::atomic<uint64_t> taken = 0;
+  std::atomic<bool> ends = false;
+  std::thread poster([&] {
+    for (uint64_t i = 0; !ends; i++) {
+      EXPECT_EQ(Write(writer.get(), i), 0);
+      while (taken <= i && !ends) sched_yield();
+    }
+  });
+  const auto take = [&] {
+    ibv_wc wc{};
+    if (ibv_poll_cq(queue.get(), 1, &wc) == 1) {
+      taken++;
+    } else {
+      sched_yield();
+    }
+  };
+  for (int sent = 0; sent < kSignals; sent++) {
+    const uint64_t until = taken + 1 + static_cast<uint64_t>(sent) % 7;
+    while (taken < until) take();
+    ASSERT_EQ(pthread_kill(poster.native_handle(), SIGUSR1), 0);
+    while (g_held <= sent) take();
+    take();
+    g_released = sent + 1;
+  }
+  ends = true;
+  poster.join();
+  ASSERT_EQ(sigaction(SIGUSR1, &before, nullptr), 0);
 }
 
 // ---- events
