@@ -35,7 +35,7 @@ EPILOG = """examples:
   tools/softroce test --on rxe --filter 'Connection.*'
   tools/softroce test --on siw --filter '*Reject*' --repeat 10
   tools/softroce test --json results.json
-  tools/softroce test --confirm --record          after a change of contract tests
+  tools/softroce test --confirm --unless-recorded --record    after a change of contract tests
   tools/softroce test --layer PREFIX/bin/rdmaemu  the same tests, each writing a program trace
 
 A filter is gtest's: patterns with * and ?, joined by `:`. Rows of the table: docs/differences.md.
@@ -130,10 +130,12 @@ class Suite:
         return record.digest(backend, file, self.kinds[file + "_binary"], rows)
 
     def write_down(self, record, judged):
-        """Records the files without a failed test. `judged` is that of a run of all tests."""
+        """Records the files without a failed test, and those that were in the record. `judged` is
+        that of a run without a filter."""
         for backend, rows in judged.items():
             failed = {row[0].split(".")[0] for row in rows if row[1] == "failed"}
-            files = {file for of, file, _ in self.cases if of == backend}
+            files = ({file for of, file, _ in self.cases if of == backend} |
+                     {file for of, file in self.recorded if of == backend})
             record.set(backend, {file: self.digest(record, backend, file)
                                  for file in sorted(files - failed)})
         record.write()
@@ -293,9 +295,8 @@ def parse(arguments):
     parsed.layer = parsed.layer and os.path.realpath(parsed.layer)
     if parsed.repeat < 1:
         parser.error("--repeat is at least 1")
-    if parsed.record and (parsed.filter != "*" or parsed.layer or parsed.unless_recorded):
-        parser.error("--record needs a run of all tests, without --filter, --layer and "
-                     "--unless-recorded")
+    if parsed.record and (parsed.filter != "*" or parsed.layer):
+        parser.error("--record needs a run of all tests, without --filter and --layer")
     return parsed
 
 
@@ -305,7 +306,7 @@ def main():
     record = None
     if arguments.record or arguments.unless_recorded:
         record = kernel_record.KernelRecord(kernel_record.machine())
-    suite = Suite(arguments, os.path.realpath(binaries), None if arguments.record else record)
+    suite = Suite(arguments, os.path.realpath(binaries), record if arguments.unless_recorded else None)
     if not suite.cases and not suite.recorded:
         sys.exit("error: no contract test of the name %s runs on %s" %
                  (arguments.filter, " or ".join(arguments.on)))

@@ -226,6 +226,8 @@ def a_file_that_has_passed_runs_again_when_its_sources_change():
         expect(runs(record()), True)
         suite(None).write_down(record(), judged("passed"))
         expect(runs(record()), False)
+        suite(record()).write_down(record(), judged("skipped"))
+        expect(runs(record()), False)
         expect(runs(record("6.2")), True)
         for name in files:
             path = os.path.join(directory, name)
