@@ -37,14 +37,18 @@ class CopyTurn {
   uint32_t recalls_ = 0;
 };
 
-// Holds off the signals of the calling thread, except those that it causes itself. Its handler may
-// wait for a thread that awaits an event.
+// Holds off the signals of the calling thread, because a handler may wait for a thread that awaits
+// an event. Does not hold off those that the thread causes itself, nor those that end a program
+// whose host does not answer.
 class SignalsHeld {
  public:
   SignalsHeld() {
     sigset_t held;
     sigfillset(&held);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&held, own);
+    for (const int passes :
+         {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+      sigdelset(&held, passes);
+    }
     pthread_sigmask(SIG_BLOCK, &held, &before_);
   }
   ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
