@@ -151,8 +151,10 @@ RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
 RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   if (entries <= 0) return ErrnoWith(EINVAL);
   CompletionQueue& cq = *Of(base);
-  ForkLockGuard guard(cq.lock);  // no thread uses the old ring while the host moves the queue
+  // No thread uses the old ring while the host moves the queue. Polls continue while this thread
+  // waits for one that executes a request.
   ForkLockGuard execution_guard(cq.execution_lock);
+  ForkLockGuard guard(cq.lock);
   ForgetBeforeFork(cq);
   CqEntry executed{};
   const bool has_executed = cq.control->TakeExecuted(executed);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "tests/contract/support/loopback.h"
@@ -306,44 +307,48 @@ TEST_F(AwaitedQueue, AnEventCanBeTakenAfterItsCompletion) {
   }
 }
 
-// Linux lets a thread have descriptors of its own (unshare(2), CLONE_FILES). The numbers of the
-// thread that made the channel may be closed in it, or name other files.
-TEST_F(AwaitedQueue, AThreadWithDescriptorsOfItsOwnRaisesItsEvents) {
-  Connect();
-  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
-  for (const bool reuses : {false, true}) {
-    std::atomic<uint64_t> posts = 0, posted = 0;
+// Requests of a thread that has called `prepare` raise their events.
+class AwaitedQueueOfAThread : public AwaitedQueue {
+ protected:
+  void ExpectEventsAfter(const std::function<void()>& prepare) {
+    std::atomic<uint64_t> posts = 0;
     std::thread poster([&] {
-      ASSERT_EQ(unshare(CLONE_FILES), 0);
-      int replaced = -1;
-      if (reuses) {
-        replaced = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        ASSERT_EQ(dup2(replaced, channel->fd), channel->fd);
-      } else {
-        close(channel->fd);
-      }
-      for (; posted < kRounds; posted++) {
+      prepare();
+      for (uint64_t posted = 0; posted < kRounds; posted++) {
         while (posts == posted) sched_yield();
         EXPECT_EQ(Write(writer.get(), posted), 0);
       }
-      if (reuses) close(replaced);
     });
     for (uint64_t i = 0; i < kRounds; i++) {
-      ASSERT_EQ(ibv_req_notify_cq(queue.get(), 0), 0);
+      EXPECT_EQ(ibv_req_notify_cq(queue.get(), 0), 0);
       posts = i + 1;
       EXPECT_EQ(TakeEvent(channel.get(), kEvent_ms), queue.get());
       EXPECT_EQ(Next(queue.get()).wr_id, i);
     }
     poster.join();
   }
+};
+
+// Linux lets a thread have descriptors of its own (unshare(2), CLONE_FILES). The numbers of the
+// thread that made the channel may be closed in it, or name other files.
+TEST_F(AwaitedQueueOfAThread, WithDescriptorsOfItsOwn) {
+  Connect();
+  ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
+  ExpectEventsAfter([&] {
+    EXPECT_EQ(unshare(CLONE_FILES), 0);
+    close(channel->fd);
+  });
+  ExpectEventsAfter([&] {
+    EXPECT_EQ(unshare(CLONE_FILES), 0);
+    EXPECT_EQ(dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), channel->fd), channel->fd);
+  });
 }
 
 // A sandbox may refuse system calls to some threads.
-TEST_F(AwaitedQueue, AThreadThatMayNotWriteToTheChannelRaisesItsEvents) {
+TEST_F(AwaitedQueueOfAThread, ThatMayNotWriteToTheChannel) {
   Connect();
   ASSERT_NO_FATAL_FAILURE(AwaitSome(writer.get()));
-  std::atomic<uint64_t> posts = 0, posted = 0;
-  std::thread poster([&] {
+  ExpectEventsAfter([&] {
     sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 3),
@@ -353,20 +358,9 @@ TEST_F(AwaitedQueue, AThreadThatMayNotWriteToTheChannelRaisesItsEvents) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const sock_fprog program{std::size(code), code};
-    ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-    for (; posted < kRounds; posted++) {
-      while (posts == posted) sched_yield();
-      EXPECT_EQ(Write(writer.get(), posted), 0);
-    }
+    EXPECT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    EXPECT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
   });
-  for (uint64_t i = 0; i < kRounds; i++) {
-    ASSERT_EQ(ibv_req_notify_cq(queue.get(), 0), 0);
-    posts = i + 1;
-    EXPECT_EQ(TakeEvent(channel.get(), kEvent_ms), queue.get());
-    EXPECT_EQ(Next(queue.get()).wr_id, i);
-  }
-  poster.join();
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ PATH = "tests/contract/kernel_record.json"
 # Each test depends on these files and folders. The kernel's name covers the rest of the machine.
 SHARED = ("tests/contract/harness.py", "tests/contract/support", "tests/softroce/contract_in_machine.py",
           "tools/softroce.d")
-PACKAGES = ("libibverbs1", "librdmacm1", "ibverbs-providers", "libgtest-dev")
+# Debian 13 has another name for librdmacm1.
+PACKAGES = ("libibverbs1", "librdmacm1", "librdmacm1t64", "ibverbs-providers", "libgtest-dev")
 
 
 def machine():
@@ -21,8 +22,8 @@ def machine():
     prepared = subprocess.run([os.path.join(ROOT, "tools", "softroce"), "prepare", "--siw"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
     packages = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES],
-                              stdout=subprocess.PIPE, text=True, check=True)
-    return prepared.stdout.split("\n")[:-1][-1:] + sorted(packages.stdout.split("\n")[:-1])
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return prepared.stdout.splitlines()[-1:] + sorted(packages.stdout.splitlines())
 
 
 def contents(root, path):
