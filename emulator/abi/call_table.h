@@ -96,6 +96,8 @@ enum CallTrait : uint32_t {
   X(ResizeCq, ResizeCqIn, CqOut, kHandle, kByNumber, kCountsCompletions)                   \
   X(DestroyCq, HandleIn, DestroyCqOut, kHandle, kByNumber, kEndsObjects | kDestroys)       \
   X(RaiseCq, RaiseCqIn, Nothing, kHandle, kByNumber, kOfHost)                              \
+  X(OpenLane, OpenLaneIn, OpenLaneOut, kHandle, kByNumber, kOfHost)                        \
+  X(CloseLanes, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                            \
   X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                           \

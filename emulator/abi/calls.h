@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 16;
+inline constexpr uint32_t kCallVersion = 17;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -345,6 +345,16 @@ struct ResizeCqIn {
 struct RaiseCqIn {
   uint32_t handle;
   uint32_t is_beside;  // 1: the event is in ChannelControl, so only the counter is raised
+};
+// Brings the descriptor of a queue pair's lane (send_lane.h). kCloseLanes takes the messages of all
+// lanes, for a CQ that refuses them from now on.
+struct OpenLaneIn {
+  uint32_t handle;
+  uint32_t receives;  // 1: the lane by which the queue pair receives; 0: by which it sends
+};
+struct OpenLaneOut {
+  uint32_t lane;  // Permit::lane and LaneOffer::lane
+  uint32_t reserved;
 };
 struct DestroyCqOut {
   uint32_t async_events_reported;  // events that the program got; ibv_destroy_cq awaits their acks

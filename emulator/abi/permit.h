@@ -19,6 +19,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "emulator/abi/numbered.h"
+
 namespace rdmaemu {
 
 // The longest request that a program executes itself, in bytes. A longer copy would delay the
@@ -47,31 +49,14 @@ struct Permit {
   uint32_t mtu_bytes;          // of the path
   uint32_t lent_slot;          // of JobPage::lent, from 1; 0: `pid` and `other` are here
   uint32_t lent_number;        // of the permit in that slot
+  uint32_t lane, lane_number;  // only for SENDs, by this lane under this number (send_lane.h)
   PermittedRegion own, other;  // `own` has key 0 if only inline data was sent
 
   // Publishes a permit, or ends the published one (`to.number` is 0).
-  void Publish(const Permit& to) {
-    std::atomic_ref(number).store(0, std::memory_order_seq_cst);
-    if (to.number == 0) return;
-    std::atomic_thread_fence(std::memory_order_release);
-    index = to.index;
-    pid = to.pid;
-    mtu_bytes = to.mtu_bytes;
-    lent_slot = to.lent_slot;
-    lent_number = to.lent_number;
-    own = to.own;
-    other = to.other;
-    std::atomic_ref(number).store(to.number, std::memory_order_release);
-  }
+  void Publish(const Permit& to) { PublishNumbered(*this, to); }
   uint32_t Number() { return std::atomic_ref(number).load(std::memory_order_seq_cst); }
   // Returns the permit. Its number is 0 if there is none.
-  Permit Read() {
-    const uint32_t before = Number();
-    Permit copy = *this;
-    std::atomic_thread_fence(std::memory_order_acquire);
-    copy.number = before == Number() ? before : 0;
-    return copy;
-  }
+  Permit Read() { return ReadNumbered(*this); }
 };
 
 // How many requests the program has executed. The program writes it, before it posts another

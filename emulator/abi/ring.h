@@ -19,6 +19,7 @@
 #include "emulator/abi/permit.h"
 #include "emulator/abi/prefetch.h"
 #include "emulator/abi/program_place.h"
+#include "emulator/abi/send_lane.h"
 #include "emulator/base/uapi.h"
 
 namespace rdmaemu {
@@ -43,6 +44,9 @@ struct alignas(64) CqControl {
   enum ExecutedState : uint32_t { kNone, kFull, kTaken };
   uint32_t executed_state;
   uint32_t executed_takes;  // how many completions were taken from the place
+  // The program sets this for good when it uses events, or reads the times of completions. The
+  // queue then gets no completions by lanes (send_lane.h).
+  uint32_t refuses_lanes;
   CqEntry executed;
 
   ExecutedState Executed() {
@@ -130,6 +134,7 @@ struct alignas(64) QpControl {
   uint32_t state;  // current ibv_qp_state; ibv_post_send refuses RESET, INIT and RTR
   alignas(64) Permit permit;
   alignas(64) Executed executed;  // the program writes it
+  alignas(64) LaneOffer lane;     // for the SENDs that arrive
 };
 
 // A range of a shared memory segment. The program maps each segment once (kMapSegment).

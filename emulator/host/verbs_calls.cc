@@ -247,6 +247,19 @@ int RaiseCq(const Caller& caller, const RaiseCqIn& in, Nothing&, Descriptors&) {
   return ErrorOf(caller.verbs.RaiseCompletionEvent(caller.group, in.handle, in.is_beside != 0));
 }
 
+int OpenLane(const Caller& caller, const OpenLaneIn& in, OpenLaneOut& out,
+             Descriptors& descriptors) {
+  const Result<SegmentId> lane = caller.verbs.LaneOf(caller.group, in.handle, in.receives != 0);
+  if (!lane) return ErrorOf(lane);
+  out.lane = static_cast<uint32_t>(*lane);
+  descriptors.push_back(*lane);
+  return 0;
+}
+
+int CloseLanes(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
+  return ErrorOf(caller.verbs.CloseLanes(caller.group, in.handle));
+}
+
 int DestroyCq(const Caller& caller, const HandleIn& in, DestroyCqOut& out, Descriptors&) {
   const Result<uint32_t> reported = caller.verbs.DestroyCq(caller.group, in.handle);
   if (reported) out.async_events_reported = *reported;

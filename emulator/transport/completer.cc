@@ -403,7 +403,9 @@ void Completer::Finish(Time now, QpContext& context) {
   s.requests.PopFront();
   if (s.cursor > 0) s.cursor--;
   // The slot of the request keeps its content until the next request.
-  if (s.requests.empty()) core_.permits.Grant(context, request);
+  if (!s.requests.empty()) return;
+  core_.permits.Grant(context, request);
+  core_.lanes.Grant(now, context, request);
 }
 
 void Completer::Fail(Time now, QpContext& context, ibv_wc_status status) {

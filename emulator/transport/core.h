@@ -16,6 +16,7 @@
 #include "emulator/transport/fifo.h"
 #include "emulator/transport/form_fills.h"
 #include "emulator/transport/form_targets.h"
+#include "emulator/transport/lanes.h"
 #include "emulator/transport/lent_permits.h"
 #include "emulator/transport/payload_owner.h"
 #include "emulator/transport/permits.h"
@@ -71,7 +72,8 @@ class Core {
         fills(env.memory, payloads),
         targets(env.verbs, env.memory, payloads),
         permits(env, payloads, counters),
-        lent_permits(env, payloads, counters) {}
+        lent_permits(env, payloads, counters),
+        lanes(*this) {}
 
   Engine::Environment env;
   const DoorFlags& doors;
@@ -83,9 +85,11 @@ class Core {
   EngineCounters counters;
   Permits permits;
   LentPermits lent_permits;
+  Lanes lanes;
 
-  // Ends all permits of this host's programs, and those that it lends.
+  // Ends all permits of this host's programs, and those that it lends. Closes all lanes.
   void EndPermits() {
+    lanes.EndAll();
     permits.EndAll();
     lent_permits.EndAll();
   }
@@ -93,6 +97,7 @@ class Core {
   void ForgetPermits(QpContext& context) {
     permits.Forget(context);
     lent_permits.Forget(context);
+    lanes.Forget(context);
   }
 
   // Returns the QP's context. Creates the context if there is none.

@@ -153,6 +153,7 @@ class Engine::Impl final : public Receiver {
   void CountExecuted() {
     core_.permits.Settle();
     core_.lent_permits.Settle();
+    core_.lanes.Settle();
   }
   bool AwaitsApplication() const { return core_.AwaitsReceive(); }
 
@@ -250,6 +251,10 @@ class Engine::Impl final : public Receiver {
     const auto* const of_region = std::get_if<RegionPayloads>(&scope);
     if (of_region == nullptr || !of_region->ends) return;
     core_.RegionEnded(of_region->region.lkey, parking_.AwaitsCopies());
+  }
+  void CloseLanes() { core_.lanes.EndAll(); }
+  SegmentId LaneOf(QueuePair& qp, bool receives) {
+    return Lanes::LaneOf(core_.ContextOf(qp), receives);
   }
   const EngineCounters& counters() {
     CountExecuted();
@@ -622,6 +627,8 @@ void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
 }
 void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
+void Engine::CloseLanes() { impl_->CloseLanes(); }
+SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }

@@ -110,6 +110,7 @@ class Engine : public TransportHooks {
     Memory* memory_of_captures = nullptr;
     // Returns true while programs may execute requests themselves (permits.h). None: they may not.
     std::function<bool()> permits = nullptr;
+    SharedMemory* lanes = nullptr;  // for lanes (lanes.h). nullptr: there are none
   };
   explicit Engine(Environment environment);
   ~Engine() override;
@@ -183,6 +184,8 @@ class Engine : public TransportHooks {
   void QpAttributesChanged(Time now, QueuePair& qp, int attr_mask) override;
   void QpDestroyed(Time now, QueuePair& qp) override;
   void Quiesce(const PayloadScope& scope) override;
+  void CloseLanes() override;
+  SegmentId LaneOf(QueuePair& qp, bool receives) override;
 
   const EngineCounters& counters() const;
 

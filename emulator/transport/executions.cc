@@ -56,17 +56,26 @@ Executions Executions::TakeNew(Executed& shared, Executed& counted) {
   return taken;
 }
 
+Executions Executions::OfSends(uint64_t count, uint64_t bytes, uint64_t extra_bytes) {
+  Executions sends;
+  sends.sends_ = {count, std::min(bytes, kMaxCountedAtOnce), count,
+                  std::min(extra_bytes, kMaxCountedAtOnce), count};
+  return sends;
+}
+
 uint64_t Executions::there_bytes() const {
   using wire::Operation;
   const uint64_t each = HeadersOf(Operation::kWriteMiddle);
   return writes_.packets * each + writes_.count * (HeadersOf(Operation::kWriteOnly) - each) +
-         writes_.bytes + writes_.padding + reads_.count * HeadersOf(Operation::kReadRequest);
+         writes_.bytes + writes_.padding + reads_.count * HeadersOf(Operation::kReadRequest) +
+         sends_.count * HeadersOf(Operation::kSendOnly) + sends_.bytes + sends_.padding;
 }
 
 uint64_t Executions::back_bytes() const {
   using wire::Operation;
   const uint64_t each = HeadersOf(Operation::kReadResponseMiddle);
-  return writes_.count * HeadersOf(Operation::kAcknowledge) + reads_.packets * each +
+  return (writes_.count + sends_.count) * HeadersOf(Operation::kAcknowledge) +
+         reads_.packets * each +
          reads_.ends * (HeadersOf(Operation::kReadResponseOnly) - each) + reads_.bytes +
          reads_.padding;
 }
@@ -95,7 +104,7 @@ void Executions::CountAtResponder(QpContext& context) const {
   port.sent_pkts += back();
   ResponderState& s = context.responder;
   s.expected_psn = PsnAdd(s.expected_psn, psns());
-  if (!IsEmpty(writes_)) s.ack_psn = s.expected_psn;
+  if (!IsEmpty(writes_) || !IsEmpty(sends_)) s.ack_psn = s.expected_psn;
   s.msn = PsnAdd(s.msn, static_cast<uint32_t>(requests() & wire::kPsnMask));
 }
 

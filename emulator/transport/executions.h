@@ -11,20 +11,25 @@
 
 namespace rdmaemu::transport {
 
-// Executed requests that a host has not counted yet. Each WRITE has one acknowledgement, and each
-// READ one request. A program may be about to count a request. Its members then come in parts.
+// Executed requests that a host has not counted yet. Each WRITE and SEND has one acknowledgement,
+// and each READ one request. A program may be about to count a request. Its members then come in
+// parts.
 class Executions {
  public:
+  // SENDs of one packet each. `extra_bytes` are those of padding and immediate data.
+  static Executions OfSends(uint64_t count, uint64_t bytes, uint64_t extra_bytes);
   // Moves `counted` to the program's numbers, which may have any value.
   static Executions TakeNew(Executed& shared, Executed& counted);
 
-  bool empty() const { return IsEmpty(writes_) && IsEmpty(reads_); }
-  uint64_t requests() const { return writes_.count + reads_.count; }
-  uint64_t bytes() const { return writes_.bytes + reads_.bytes; }
-  uint32_t psns() const { return (writes_.packets + reads_.packets) & wire::kPsnMask; }
+  bool empty() const { return IsEmpty(writes_) && IsEmpty(reads_) && IsEmpty(sends_); }
+  uint64_t requests() const { return writes_.count + reads_.count + sends_.count; }
+  uint64_t bytes() const { return writes_.bytes + reads_.bytes + sends_.bytes; }
+  uint32_t psns() const {
+    return (writes_.packets + reads_.packets + sends_.packets) & wire::kPsnMask;
+  }
   // Return the numbers of packets from the program to its peer, and back.
-  uint64_t there() const { return writes_.packets + reads_.count; }
-  uint64_t back() const { return writes_.count + reads_.packets; }
+  uint64_t there() const { return writes_.packets + reads_.count + sends_.packets; }
+  uint64_t back() const { return writes_.count + reads_.packets + sends_.count; }
   // The packets between two hosts, as the program's host sends and receives them, and as the peer's
   // host does.
   DatagramSink::Exchanged ForRequester() const;
@@ -41,7 +46,7 @@ class Executions {
   uint64_t there_bytes() const;
   uint64_t back_bytes() const;
 
-  Executed::Requests writes_, reads_;
+  Executed::Requests writes_{}, reads_{}, sends_{};
 };
 
 // Waits until no thread of the page's program executes a request by a permit that has ended, except

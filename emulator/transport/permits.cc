@@ -12,19 +12,9 @@ namespace {
 
 constexpr int kRemoteRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-PermittedRegion Permitted(const MemoryRegion& region, uint32_t key, int access) {
-  return {region.iova, region.user_address, region.length, key, static_cast<uint32_t>(access)};
-}
-
 // Returns which requests the QP may send.
 int RightsOf(const QueuePair& qp) {
   return qp.attr.max_rd_atomic == 0 ? IBV_ACCESS_REMOTE_WRITE : kRemoteRights;
-}
-
-// Returns a number other than 0 that was not returned for a long time.
-uint32_t Next(uint32_t& last) {
-  if (++last == 0) last = 1;
-  return last;
 }
 
 static_assert(JobPage::kLentPermits == 32, "the bits of LentSlots::used");
@@ -37,7 +27,7 @@ bool TakeSlot(GroupShare& share, GrantedPermit& granted) {
   while ((slots.used >> slots.next & 1) != 0) next();
   slots.used |= uint32_t{1} << slots.next;
   granted.slot = slots.next + 1;
-  granted.owner = Next(slots.last_number);
+  granted.owner = NextPermitNumber(slots.last_number);
   std::atomic_ref(share.jobs->lent[slots.next].owner)
       .store(granted.owner, std::memory_order_release);
   next();
@@ -46,22 +36,34 @@ bool TakeSlot(GroupShare& share, GrantedPermit& granted) {
 
 }  // namespace
 
-bool Permits::MayGrant(const QpContext& context, const SendWqe& request) const {
+uint32_t NextPermitNumber(uint32_t& last) {
+  if (++last == 0) last = 1;
+  return last;
+}
+
+PermittedRegion Permitted(const MemoryRegion& region, uint32_t key, int access) {
+  return {region.iova, region.user_address, region.length, key, static_cast<uint32_t>(access)};
+}
+
+bool IsIdle(const QpContext& context) {
   const RequesterState& s = context.requester;
   const QueuePair& qp = *context.qp;
+  return qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS && s.requests.empty() &&
+         s.next_index == qp.send_ring.Producer() && s.next_psn == s.unacked_psn &&
+         s.next_psn == s.highest_psn;
+}
+
+bool Permits::MayGrant(const QpContext& context, const SendWqe& request) const {
   return environment_.permits && (request.is_read() || request.wr.opcode == IBV_WR_RDMA_WRITE) &&
          request.status == IBV_WC_SUCCESS && request.length > 0 &&
-         request.length <= kMaxPermittedBytes && request.sges.size() <= 1 &&
-         qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS && s.requests.empty() &&
-         s.next_index == qp.send_ring.Producer() && s.next_psn == s.unacked_psn &&
-         s.next_psn == s.highest_psn &&
+         request.length <= kMaxPermittedBytes && request.sges.size() <= 1 && IsIdle(context) &&
          (context.permit.is_listed || listed_.size() < kMaxPermits) &&
          !environment_.trace.wants_packets() && environment_.permits();
 }
 
-QpContext* Permits::PeerOf(const QpContext& context) const {
+QpContext* LocalPeerOf(const Engine::Environment& environment, const QpContext& context) {
   const QueuePair& qp = *context.qp;
-  QueuePair* const peer = environment_.verbs.FindQp(qp.path.destination, qp.attr.dest_qp_num);
+  QueuePair* const peer = environment.verbs.FindQp(qp.path.destination, qp.attr.dest_qp_num);
   if (peer == nullptr || peer == &qp || peer->type != IBV_QPT_RC || peer->transport == nullptr ||
       peer->attr.dest_qp_num != qp.qpn) {
     return nullptr;
@@ -76,9 +78,10 @@ bool IsReadyToAnswer(const QpContext& context) {
          s.responses.empty() && !s.receive && context.parked[0].trains.empty();
 }
 
-bool Permits::IsReady(const QpContext& context, const QpContext& peer) const {
-  return IsReadyToAnswer(peer) && environment_.verbs.Carries(*peer.qp) &&
-         environment_.verbs.Carries(*context.qp) &&
+bool IsReady(const Engine::Environment& environment, const QpContext& context,
+             const QpContext& peer) {
+  return IsReadyToAnswer(peer) && environment.verbs.Carries(*peer.qp) &&
+         environment.verbs.Carries(*context.qp) &&
          peer.responder.expected_psn == context.requester.next_psn;
 }
 
@@ -96,7 +99,8 @@ std::optional<PermittedRegion> RegionToPermit(const Engine::Environment& environ
   return Permitted(*region, rkey, rights);
 }
 
-bool Permits::SetOwn(const QpContext& context, const SendWqe& request, Permit& permit) const {
+bool SetOwnHalf(const Engine::Environment& environment, const QpContext& context,
+                const SendWqe& request, Permit& permit) {
   const QueuePair& qp = *context.qp;
   const ProcessId process = qp.share().sole_process;
   if (process == ProcessId::kNone || qp.share().jobs == nullptr) return false;
@@ -104,15 +108,15 @@ bool Permits::SetOwn(const QpContext& context, const SendWqe& request, Permit& p
   permit.mtu_bytes = context.mtu_bytes;
   if (request.is_inline || request.sges.empty()) return true;
   const uint32_t lkey = request.sges[0].lkey;
-  const MemoryRegion* const own = environment_.verbs.FindRegion(*qp.pd, lkey, false);
+  const MemoryRegion* const own = environment.verbs.FindRegion(*qp.pd, lkey, false);
   if (own == nullptr || own->process != process) return false;
   permit.own = Permitted(*own, lkey, own->access & IBV_ACCESS_LOCAL_WRITE);
   return true;
 }
 
 bool Permits::SetLocalPeer(const QpContext& context, const SendWqe& request, Permit& permit) {
-  QpContext* const peer = PeerOf(context);
-  if (peer == nullptr || !IsReady(context, *peer)) return false;
+  QpContext* const peer = LocalPeerOf(environment_, context);
+  if (peer == nullptr || !IsReady(environment_, context, *peer)) return false;
   const std::optional<PermittedRegion> other =
       RegionToPermit(environment_, *peer->qp, request.wr.wr.rdma.rkey, RightsOf(*context.qp));
   if (!other) return false;
@@ -153,7 +157,7 @@ bool Permits::Offer(QpContext& context, const SendWqe& request) {
     granted.skips_left = std::min((uint32_t{1} << granted.wasted) - 1, kMostSkips);
     granted.wasted = std::min(granted.wasted + 1, 31u);
   }
-  granted.offered = Next(qp.share().lent_slots.last_number);
+  granted.offered = NextPermitNumber(qp.share().lent_slots.last_number);
   granted.is_unused = true;
   PermitOffer offer{.destination_qpn = qp.attr.dest_qp_num,
                     .source_qpn = qp.qpn,
@@ -175,7 +179,7 @@ bool Permits::Offer(QpContext& context, const SendWqe& request) {
 void Permits::Grant(QpContext& context, const SendWqe& request) {
   if (!MayGrant(context, request)) return;
   Permit permit{};
-  if (!SetOwn(context, request, permit)) return;
+  if (!SetOwnHalf(environment_, context, request, permit)) return;
   if (!(context.peer_is_local ? SetLocalPeer(context, request, permit)
                               : SetRemotePeer(context, request, permit))) {
     return;
@@ -185,7 +189,7 @@ void Permits::Grant(QpContext& context, const SendWqe& request) {
     granted.is_listed = true;
     listed_.push_back(&context);
   }
-  permit.number = Next(granted.last_number);
+  permit.number = NextPermitNumber(granted.last_number);
   granted.is_given = true;
   context.qp->control->permit.Publish(permit);
 }
@@ -215,7 +219,7 @@ void Permits::Settle(QpContext& context) {
     return environment_.sink.CountExchanged(done.ForRequester());
   }
   counters_.local_packets += done.there() + done.back();
-  if (QpContext* const peer = PeerOf(context)) done.CountAtResponder(*peer);
+  if (QpContext* const peer = LocalPeerOf(environment_, context)) done.CountAtResponder(*peer);
 }
 
 void Permits::EndAll() {

@@ -48,12 +48,6 @@ class Permits {
   static constexpr uint32_t kMostSkips = 1023;
 
   bool MayGrant(const QpContext& context, const SendWqe& request) const;
-  // Returns the context of the QP of this host that answers. nullptr: there is none.
-  QpContext* PeerOf(const QpContext& context) const;
-  // Returns true if the peer answers requests, and has answered all of them.
-  bool IsReady(const QpContext& context, const QpContext& peer) const;
-  // Sets what depends on the program's own memory. Returns false if it must not execute requests.
-  bool SetOwn(const QpContext& context, const SendWqe& request, Permit& permit) const;
   // Set the peer's half. Return false if there is none.
   bool SetLocalPeer(const QpContext& context, const SendWqe& request, Permit& permit);
   bool SetRemotePeer(QpContext& context, const SendWqe& request, Permit& permit);
@@ -67,8 +61,23 @@ class Permits {
   std::vector<QpContext*> listed_;  // those that got a permit since the last EndAll
 };
 
+// Returns true if the QP is an RC QP in RTS whose requests have all completed.
+bool IsIdle(const QpContext& context);
 // Returns true if the QP answers requests, and has answered all of them.
 bool IsReadyToAnswer(const QpContext& context);
+// Returns the context of the QP of this host that answers. nullptr: there is none.
+QpContext* LocalPeerOf(const Engine::Environment& environment, const QpContext& context);
+// Returns true if the peer of this host answers requests, and has answered all of them.
+bool IsReady(const Engine::Environment& environment, const QpContext& context,
+             const QpContext& peer);
+// Sets what depends on the program's own memory, for requests like `request`. Returns false if the
+// program must not execute them.
+bool SetOwnHalf(const Engine::Environment& environment, const QpContext& context,
+                const SendWqe& request, Permit& permit);
+// Returns a number for the next permit.
+uint32_t NextPermitNumber(uint32_t& last);
+// Returns what a permit names of a region.
+PermittedRegion Permitted(const MemoryRegion& region, uint32_t key, int access);
 // Returns the remote region of a QP that a permit may name, with those of the rights that the QP
 // gives its peer. Returns nothing if no program may copy to the region.
 std::optional<PermittedRegion> RegionToPermit(const Engine::Environment& environment,

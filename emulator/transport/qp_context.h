@@ -92,6 +92,7 @@ struct ResponderState {
   bool drop_message = false;         // UC: the rest of a broken message
   bool established = false;          // COMM_EST was raised
   std::optional<RecvWqe> receive;
+  uint32_t receive_key = 0;    // the lkey of the last SEND's receive; 0: it had not one SGE
   uint64_t received = 0;       // bytes of the message placed so far
   bool payload_waits = false;  // the payload of the message that completes next
   WaitingBytes waiting;
@@ -161,6 +162,31 @@ struct PermitLoan {
   bool is_lent = false;  // and not ended
 };
 
+class LaneMemory;
+
+// The lane of a requester's SENDs (lanes.h).
+struct SentLane {
+  std::shared_ptr<LaneMemory> memory;
+  bool is_open = false;      // and not interrupted
+  uint32_t number = 0;       // of the last opening
+  uint32_t counted = 0;      // messages of this opening that the host has counted
+  uint64_t bytes = 0, extra_bytes = 0;  // of these messages
+  uint32_t wasted = 0;       // openings in a row without a message
+  uint32_t skips_left = 0;   // grants without an opening, because openings are wasted
+};
+
+// The lane of a responder (lanes.h).
+struct ReceivedLane {
+  std::shared_ptr<LaneMemory> memory;
+  bool is_open = false;
+  uint32_t number = 0;
+  uint32_t receive_index = 0;  // in the receive ring, of the receive for the first message
+  uint32_t room = 0;           // in CompletionQueue::lane_room
+  uint32_t counted = 0;        // messages of this opening that the host has counted
+  uint32_t counted_taken = 0;  // those that the program has taken
+  uint64_t bytes = 0, extra_bytes = 0;  // of the counted messages
+};
+
 struct QpContext final : TransportState {
   explicit QpContext(QueuePair& queue_pair) : qp(&queue_pair) {}
 
@@ -175,6 +201,8 @@ struct QpContext final : TransportState {
   WriteCursor ahead;
   GrantedPermit permit;
   std::unique_ptr<PermitLoan> lent;  // nullptr: none
+  std::unique_ptr<SentLane> sent_lane;          // nullptr: none
+  std::unique_ptr<ReceivedLane> received_lane;  // nullptr: none
 
   // `deadline` is when the engine must handle the QP. `armed` is the QP's entry in the timer queue,
   // which may be earlier. Progress changes only `deadline`. The timer queue is updated when `armed`

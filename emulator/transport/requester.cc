@@ -119,6 +119,7 @@ bool Requester::Turn(Time now, QpContext& context) {
     SendWqe* request = NextRequest(context);
     if (request == nullptr) return false;
     core_.permits.Interrupt(context);
+    core_.lanes.Interrupt(now, context);
     if (request->done) {
       if (request->status != IBV_WC_SUCCESS) return false;
       s.cursor++;

@@ -74,6 +74,7 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
   }
   if (s.payload_waits) entry.payload = kPayloadWaits;
   s.payload_waits = false;
+  s.receive_key = s.receive->sges.size() == 1 ? s.receive->sges[0].lkey : 0;
   s.receive.reset();
   return core.CompleteReceive(now, context, entry, train != nullptr && train->headers.solicited);
 }

@@ -78,6 +78,8 @@ void CompletionQueue::Publish() {
   if (raises) RaiseChannel(*channel, cookie, *counters);
 }
 
+void CompletionQueue::CloseLanes() { async->CloseLanes(*this); }
+
 void CompletionBatch::PublishAll() {
   for (CompletionQueue* const queue : queues_) queue->Publish();
   queues_.clear();
@@ -248,9 +250,10 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<CompletionQueue*> found = Find<CompletionQueue>(id, handle);
   if (!found) return found;
   CompletionQueue& cq = **found;
-  completions_.Publish();
   const Profile& profile = cq.context->device->profile;
   if (!profile.resizes_cqs) return Fail(EOPNOTSUPP);
+  Quiesce(QueuePayloads{cq});  // before it counts the completions; cq's old slots do not move
+  completions_.Publish();
   const auto& limits = profile.device.orig_attr;
   const uint32_t consumer = cq.ring.Consumer();
   const uint32_t waiting = cq.ring.Distance(consumer, cq.producer);
@@ -262,7 +265,6 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const Result<MappedCq> mapped = MapCq(arena, usable);
   if (!mapped) return Pass(mapped.error());
   Ring ring = mapped->ring;
-  Quiesce(QueuePayloads{cq});  // cq's old slots do not move
   for (uint32_t i = 0; i < waiting; i++) {
     *ring.SlotAs<CqEntry>(i) = *cq.ring.SlotAs<CqEntry>(consumer + i);
     ring.SlotAs<CqEntry>(i)->payload = 0;
@@ -271,6 +273,7 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const uint32_t armed = ArmedKind(std::atomic_ref(cq.control->armed).load());
   if (armed != kCqUnarmed) mapped->control->armed = ArmedWord(armed, kCqArmedElsewhere);
   mapped->control->overrun = std::atomic_ref(cq.control->overrun).load();
+  mapped->control->refuses_lanes = std::atomic_ref(cq.control->refuses_lanes).load();
   arena.Free(cq.memory);
   cq.memory = mapped->memory;
   cq.entries = usable;
@@ -302,6 +305,17 @@ Status Verbs::RaiseCompletionEvent(GroupId id, Handle handle, bool is_beside) {
     RaiseChannel(*cq.channel, cq.cookie, environment_.counters);
   }
   return {};
+}
+
+Status Verbs::CloseLanes(GroupId id, Handle handle) {
+  const Result<CompletionQueue*> cq = Find<CompletionQueue>(id, handle);
+  if (!cq) return Pass(cq.error());
+  CloseLanes(**cq);
+  return {};
+}
+
+void Verbs::CloseLanes(CompletionQueue&) {
+  if (transport_ != nullptr) transport_->CloseLanes();
 }
 
 void Verbs::RemoveCq(CompletionQueue& cq) {

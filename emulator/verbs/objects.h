@@ -147,6 +147,7 @@ struct CompletionQueue {
   uint32_t consumer_seen = 0;  // the program's index when the host last read it
   bool has_solicited = false;  // among the entries that are not published
   uint32_t users = 0;
+  uint32_t lane_room = 0;  // the most messages in lanes for this queue (abi/send_lane.h)
 
   // Appends a completion. Shows it to the program now, or with the open batch. Raises the channel's
   // event when the queue is armed for it. Returns false when the queue is full (CQ overrun). The
@@ -154,13 +155,23 @@ struct CompletionQueue {
   // ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
   // Returns true when the queue has room for a completion. A completion beside the ring
-  // (CqControl::executed) counts.
+  // (CqControl::executed) counts. Closes the queue's lanes if it has no room beside their messages.
   bool HasRoom() {
+    if (lane_room != 0 && !HasRoomFor(lane_room)) CloseLanes();
     const uint32_t next = ring.Next(producer), after = ring.Next(next);
     if (next != consumer_seen && after != consumer_seen) return true;
     consumer_seen = ring.Consumer();
     return next != consumer_seen &&
            (after != consumer_seen || control->Executed() == CqControl::kNone);
+  }
+  // Returns true when the queue has room for a completion, and for `more` after it.
+  bool HasRoomFor(uint32_t more) {
+    const auto has_room = [&] {
+      return ring.usable() - ring.Distance(consumer_seen, producer) >= more + 2;
+    };
+    if (has_room()) return true;
+    consumer_seen = ring.Consumer();
+    return has_room();
   }
   // Returns true when the program has polled every completion.
   bool IsDrained() {
@@ -169,6 +180,7 @@ struct CompletionQueue {
     return producer == consumer_seen;
   }
   void Publish();
+  void CloseLanes();
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
   CompletionBatch* batch;
   EventCounters* counters;
@@ -301,6 +313,8 @@ struct AsyncEventRaiser {
   virtual ~AsyncEventRaiser() = default;
   virtual void RaiseQp(QueuePair& qp, ibv_event_type type) = 0;
   virtual void RaiseCq(CompletionQueue& cq, ibv_event_type type) = 0;
+  // Moves the messages of the queue's lanes to the queue (TransportHooks::CloseLanes).
+  virtual void CloseLanes(CompletionQueue& cq) = 0;
   virtual void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) = 0;
 };
 
@@ -318,6 +332,11 @@ struct TransportHooks {
   // or to the scope's memory. Call this before any step that moves or frees memory, or that revokes
   // the right to it.
   virtual void Quiesce(const PayloadScope& scope) = 0;
+  // Moves the messages of lanes to their receives and completions (abi/send_lane.h).
+  virtual void CloseLanes() {}
+  // Returns the shared memory by which the QP receives or sends small messages without this host
+  // (abi/send_lane.h). SegmentId::kNone: there is none.
+  virtual SegmentId LaneOf(QueuePair&, bool /*receives*/) { return SegmentId::kNone; }
 };
 
 // Why a key did not grant access to bytes. The transports convert it to a completion status or NAK.

@@ -191,6 +191,15 @@ Result<const QueuePair*> Verbs::FindQpByHandle(GroupId group, Handle handle) {
   return *qp;
 }
 
+Result<SegmentId> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  const SegmentId lane =
+      transport_ == nullptr ? SegmentId::kNone : transport_->LaneOf(**qp, receives);
+  if (lane == SegmentId::kNone) return Fail(ENOENT);
+  return lane;
+}
+
 Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());
@@ -318,6 +327,8 @@ Status Verbs::ModifyQp(Time now, GroupId group, Handle handle, int mask, const i
 }
 
 void Verbs::SetQpState(Time now, QueuePair& qp, ibv_qp_state to) {
+  // Messages that were sent before the change are received before it.
+  if (transport_ != nullptr) transport_->CloseLanes();
   const ibv_qp_state from = qp.state();
   qp.attr.qp_state = to;
   if (to == IBV_QPS_RESET) {

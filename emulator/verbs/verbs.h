@@ -230,6 +230,8 @@ class Verbs final : public VerbsDirectory {
   // `is_beside`: the event is there, so only the counter is raised. EINVAL: the queue has no
   // channel.
   Status RaiseCompletionEvent(GroupId group, Handle cq, bool is_beside);
+  // Moves the messages of lanes (abi/send_lane.h) to their receives and completions.
+  Status CloseLanes(GroupId group, Handle cq);
 
   // ---- SRQ
   Result<SharedReceiveQueue*> CreateSrq(GroupId group, const SrqRequest& request);
@@ -256,6 +258,8 @@ class Verbs final : public VerbsDirectory {
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
   // ibv_query_qp. Its `cap` is the capacity of the rings.
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
+  // Returns the memory of the lane by which the QP receives or sends. ENOENT: there is none.
+  Result<SegmentId> LaneOf(GroupId group, Handle qp, bool receives);
   // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
 
@@ -298,6 +302,7 @@ class Verbs final : public VerbsDirectory {
   void FailQp(Time now, QueuePair& qp) override;
   void RaiseQp(QueuePair& qp, ibv_event_type type) override;
   void RaiseCq(CompletionQueue& cq, ibv_event_type type) override;
+  void CloseLanes(CompletionQueue& cq) override;
   void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) override;
 
  private:

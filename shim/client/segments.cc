@@ -24,6 +24,14 @@ int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out
   return 0;
 }
 
+SendLane* MapLane(int fd) {
+  MappedSegment mapped{};
+  if (MapFile(0, {sizeof(SendLane)}, fd, mapped) != 0) return nullptr;
+  return reinterpret_cast<SendLane*>(mapped.bytes);
+}
+
+void UnmapLane(SendLane* lane) { munmap(lane, sizeof *lane); }
+
 std::byte* Place(const SharedSpan& span, const MappedSegment& segment) {
   if (uint64_t{span.offset} + span.length > segment.length) {
     errno = EPROTO;

@@ -18,6 +18,10 @@ struct MappedSegment {
 // errno. EPROTO: the file is shorter than the reply says.
 int MapFile(uint32_t id, const MapSegmentOut& answer, int fd, MappedSegment& out);
 
+// Maps a lane (emulator/abi/send_lane.h), and closes the descriptor. Returns nullptr on failure.
+SendLane* MapLane(int fd);
+void UnmapLane(SendLane* lane);
+
 // Returns the address of the span. Returns nullptr and EPROTO if it is not within the segment.
 std::byte* Place(const SharedSpan& span, const MappedSegment& segment);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "shim/verbs/lanes.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
 
@@ -82,6 +83,10 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
     client::AcquireFromDevice();
     memcpy(&out[taken++], &executed.wc, sizeof *out);
   }
+  if (cq.lanes != nullptr && !(cq.ring_first = !cq.ring_first)) {
+    taken += TakeFromLanes(cq, out + taken, count - taken);
+  }
+  const int before_ring = taken;
   bool begun = false;
   while (taken < count && consumer != producer) {
     const CqEntry& entry = *cq.ring.SlotAs<CqEntry>(consumer);
@@ -94,7 +99,11 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
     consumer = cq.ring.Next(consumer);
     PrepareToPoll(cq, consumer);
   }
-  if (taken > 0) cq.ring.SetConsumer(consumer);
+  if (taken > before_ring) cq.ring.SetConsumer(consumer);
+  if (cq.lanes != nullptr) {
+    ConsumedEntries(cq, static_cast<uint32_t>(taken - before_ring));
+    taken += TakeFromLanes(cq, out + taken, count - taken);
+  }
   cq.lock.Unlock();
   if (taken == 0) AfterEmptyPoll();
   return taken;
@@ -130,6 +139,7 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
 }
 
 int RequestNotify(ibv_cq* base, int solicited_only) {
+  RefuseLanes(*Of(base));
   ArmCq(*Of(base)->control, solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny,
         Of(base)->ring.Consumer());
   return 0;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "shim/verbs/lanes.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
 #include "shim/verbs/watched.h"
@@ -23,14 +24,25 @@ bool TakeFromRing(CompletionQueue& cq) {
     FetchPayload(cq, consumer);
   }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
+  ConsumedEntries(cq, 1);
+  return true;
+}
+
+bool TakeFromLane(CompletionQueue& cq) {
+  ibv_wc wc;
+  if (cq.lanes == nullptr || TakeFromLanes(cq, &wc, 1) == 0) return false;
+  memcpy(&cq.current.wc, &wc, sizeof wc);
   return true;
 }
 
 bool TakeCurrent(CompletionQueue& cq) {
   if (cq.control->TakeExecuted(cq.current)) {
     client::AcquireFromDevice();
-  } else if (!TakeFromRing(cq)) {
-    return false;
+  } else {
+    cq.ring_first = !cq.ring_first;
+    const bool is_taken = cq.ring_first ? TakeFromRing(cq) || TakeFromLane(cq)
+                                        : TakeFromLane(cq) || TakeFromRing(cq);
+    if (!is_taken) return false;
   }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
   cq.extended.wr_id = cq.current.wc.wr_id;

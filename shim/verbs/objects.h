@@ -55,6 +55,8 @@ struct Channel {
   Ring ring;
 };
 
+struct QueuePair;
+
 struct CompletionQueue {
   union {
     ibv_cq base;
@@ -72,6 +74,9 @@ struct CompletionQueue {
   ProgramMemory memory;           // cached checks for placing payloads
   CqEntry current;                // the entry of start_poll and next_poll
   uint32_t comp_events_reported;  // under the channel's lock
+  QueuePair* lanes;               // those with a lane for messages (lanes.h); under `lock`
+  uint32_t opens_lanes;           // 1: a queue pair may have opened a lane
+  bool ring_first;                // whether the next poll looks at the ring before the lanes
   bool is_forkable;               // is in the list of payloads.h
   CompletionQueue *forkable_previous, *forkable_next;
 };
@@ -82,6 +87,21 @@ struct SharedReceiveQueue {
   uint32_t max_sge;
   uint32_t entries;  // the queue's limit; the ring may be larger
   Ring ring;
+};
+
+// The lane by which a queue pair gets messages (lanes.h).
+struct ReceivedLane {
+  // Under the receive CQ's lock. Written under the queue pair's receive lock, too.
+  SendLane* lane;
+  uint32_t id, number;  // LaneOffer::lane, LaneOffer::number
+  uint32_t receive_index;
+  uint32_t entries_before;  // of the CQ's ring, which precede all messages
+  PermittedRegion region;
+  ib_uverbs_wc completion;
+  QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too
+  // Under the receive lock.
+  uint32_t next_checked;  // ring index of the next receive that was not checked
+  uint32_t room, room_bytes;
 };
 
 struct QueuePair {
@@ -108,6 +128,9 @@ struct QueuePair {
   uint64_t posted_ns;    // when the program last posted a request for the host
   uint64_t executed_ns;  // when it last executed an unsignaled one itself
   bool is_refused;       // the system denies the program the memory of the other process
+  SendLane* sent;        // the lane `sent_id` (lanes.h), under send_lock
+  uint32_t sent_id;
+  ReceivedLane received;
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index before the list
   uint32_t next_slot;      // slot of the next request

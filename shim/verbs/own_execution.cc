@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "shim/verbs/guarded_copy.h"
+#include "shim/verbs/lanes.h"
 
 namespace rdmaemu::shim {
 namespace {
@@ -140,7 +141,7 @@ std::optional<Sides> SidesOf(const Permit& permit, const rxe_send_wqe& wqe) {
 // Returns the permit of the queue at this index, whole. Its number is 0 if there is none.
 Permit PermitAt(QueuePair& qp, JobPage& page, uint32_t index) {
   Permit permit = qp.control->permit.Read();
-  if (permit.number == 0 || permit.index != index) return {};
+  if (permit.number == 0 || permit.index != index || permit.lane != 0) return {};
   if (permit.lent_slot == 0) return permit;
   if (permit.lent_slot > JobPage::kLentPermits) return {};
   const Permit lent = page.lent[permit.lent_slot - 1].Read();
@@ -185,13 +186,21 @@ CqEntry CompletionOf(const QueuePair& qp, const rxe_send_wqe& wqe) {
   CqEntry entry{};
   entry.wc.wr_id = wqe.wr.wr_id;
   entry.wc.status = IBV_WC_SUCCESS;
-  entry.wc.opcode = wqe.wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
+  entry.wc.opcode = wqe.wr.opcode == IBV_WR_RDMA_READ    ? IBV_WC_RDMA_READ
+                    : wqe.wr.opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE
+                                                         : IBV_WC_SEND;
+  if (wqe.wr.opcode == IBV_WR_SEND_WITH_IMM) entry.wc.wc_flags = IBV_WC_WITH_IMM;
   entry.wc.byte_len = wqe.dma.length;
   entry.wc.qp_num = qp.base.qp_num;
   return entry;
 }
 
+bool IsSend(const rxe_send_wqe& wqe) {
+  return wqe.wr.opcode == IBV_WR_SEND || wqe.wr.opcode == IBV_WR_SEND_WITH_IMM;
+}
+
 bool IsExecutable(const rxe_send_wqe& wqe) {
+  if (IsSend(wqe)) return wqe.dma.length <= kMaxLaneBytes;
   return (wqe.wr.opcode == IBV_WR_RDMA_WRITE || wqe.wr.opcode == IBV_WR_RDMA_READ) &&
          wqe.dma.length > 0 && wqe.dma.length <= kMaxPermittedBytes;
 }
@@ -201,19 +210,20 @@ bool IsExecutable(const rxe_send_wqe& wqe) {
 bool ExecutePosted(QueuePair& qp, uint32_t index) {
   const uint64_t now_ns = qp.memory.now_ns();
   const auto& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
-  if (qp.control->permit.Number() == 0 || qp.is_refused || !IsExecutable(wqe) ||
+  if (qp.control->permit.Number() == 0 || !IsExecutable(wqe) ||
       now_ns - qp.posted_ns >= kPermitFor_ns || qp.send_ring.Consumer() != index ||
       std::atomic_ref(qp.control->state).load(std::memory_order_acquire) != IBV_QPS_RTS) {
     qp.posted_ns = now_ns;
     return false;
   }
   JobPage* const page = client::Jobs();
-  if (page == nullptr || !CanCopyGuarded()) return false;
+  if (page == nullptr) return false;
+  if (!IsSend(wqe) && (qp.is_refused || !CanCopyGuarded())) return false;
   const bool is_signaled = IsSignaled(qp, wqe);
   if (!is_signaled && now_ns - qp.executed_ns < kStreamGap_ns) return false;
   std::optional<CompletionPlace> place;
   if (is_signaled && !place.emplace(*Of(qp.base.send_cq)).IsFree()) return false;
-  if (!Copy(qp, *page, wqe, index)) return false;
+  if (!(IsSend(wqe) ? AddToLane(qp, wqe, index) : Copy(qp, *page, wqe, index))) return false;
   if (!is_signaled) {
     qp.memory.Begin();
     qp.executed_ns = qp.memory.now_ns();

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <string.h>
 
+#include "shim/verbs/lanes.h"
+
 namespace rdmaemu::shim {
 namespace {
 
@@ -56,6 +58,7 @@ CompletionQueue* g_forkable = nullptr;
 void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
   // Do not take the queue's lock, because the forking thread may be between start_poll and
   // end_poll.
+  PlaceFromLanes(cq, memory);
   const uint32_t producer = cq.ring.Producer();
   for (uint32_t at = cq.ring.Consumer(); at != producer; at = cq.ring.Next(at)) {
     if (cq.ring.SlotAs<CqEntry>(at)->payload != kPayloadWaits) continue;
@@ -108,6 +111,9 @@ void Unlink(CompletionQueue& cq) {
 }
 
 }  // namespace
+
+LaneListGuard::LaneListGuard() { pthread_mutex_lock(&g_forkable_mutex); }
+LaneListGuard::~LaneListGuard() { pthread_mutex_unlock(&g_forkable_mutex); }
 
 void TakePayload(QueuePair& qp, uint32_t index) {
   rxe_send_wqe& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);

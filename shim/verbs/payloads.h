@@ -28,6 +28,14 @@ void PlaceBeforeFork(CompletionQueue& cq);
 // context, as the fork handler does. Thread-safe. Needs no lock of a queue.
 void PlacePublishedPayloads(const ibv_context* only = nullptr);
 void ForgetBeforeFork(CompletionQueue& cq);
+// Holds the mutex of these functions, while a list changes that they read (lanes.h).
+class LaneListGuard {
+ public:
+  LaneListGuard();
+  ~LaneListGuard();
+  LaneListGuard(const LaneListGuard&) = delete;
+  LaneListGuard& operator=(const LaneListGuard&) = delete;
+};
 // Calls ForgetBeforeFork for all queues of a context that is being closed.
 void ForgetBeforeFork(const ibv_context* context);
 

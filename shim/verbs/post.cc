@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "shim/verbs/lanes.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/own_execution.h"
 #include "shim/verbs/payloads.h"
@@ -255,6 +256,7 @@ int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   {
     ForkLockGuard guard(qp.recv_lock);
     error = PostReceives(qp.recv_ring, qp.recv_entries, qp.max_recv_sge, wr, bad);
+    GiveRoom(qp);
   }
   // The host finds receives when a packet arrives. In ERR no packet arrives. Some devices flush
   // late receives in ERR, so the host must be notified.

@@ -1,6 +1,7 @@
 // Queue pairs: creation, state, attributes. Posting is in post.cc and qp_ex.cc.
 
 #include "emulator/base/newer_verbs.h"
+#include "shim/verbs/lanes.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -184,6 +185,7 @@ RDMAEMU_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   DestroyOut reply{};
   const int error = CallOnHandle(CallOp::kDestroyQp, qp->context, qp->handle, reply);
   if (error != 0) return ErrnoWith(error);
+  ForgetLanes(*Of(qp));
   PurgeQueues(*qp);
   WaitForAcks(qp->mutex, qp->cond, qp->events_completed, reply.async_events_reported);
   pthread_mutex_destroy(&qp->mutex);

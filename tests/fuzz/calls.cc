@@ -148,6 +148,7 @@ void Calls::AddVerbs(const DataScene& data) {
   Add(CallOp::kCreateCq, CreateCqIn{context, 0, 15, 0, 6});
   Add(CallOp::kResizeCq, ResizeCqIn{cq, 100});
   Add(CallOp::kRaiseCq, RaiseCqIn{cq, 0});
+  Add(CallOp::kCloseLanes, HandleIn{cq, 0});
   Add(CallOp::kDestroyCq, HandleIn{cq, 0});
   Add(CallOp::kCreateSrq, CreateSrqIn{pd, 15, 2, 0, 7});
   Add(CallOp::kModifySrq, ModifySrqIn{data.srq.handle, IBV_SRQ_LIMIT, 15, 2});

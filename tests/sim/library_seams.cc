@@ -44,6 +44,9 @@ bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }
 bool RaiseCounter(int fd) { return sim::Process::Current().AddTo(fd); }
 void CloseCounter(int) {}
+uint32_t OtherOwner() { return 0; }
+SendLane* MapLane(int fd) { return sim::Process::Current().LaneAt(fd); }
+void UnmapLane(SendLane*) {}
 // Process::Fork has already joined the group.
 void JoinIfForked() {}
 bool HasToJoin() { return false; }

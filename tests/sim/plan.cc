@@ -61,6 +61,7 @@ Plan MakePlan(uint64_t seed) {
   // Offers to slow threads are open while programs make calls.
   if (plan.directs && random.Below(2) == 0) plan.help_one_in = 16;
   plan.awaited = random.Below(2) == 0 ? random.Below(400) : 0;
+  plan.converses = plan.awaited > 0 && random.Below(2) == 0;
   return plan;
 }
 

@@ -55,6 +55,9 @@ struct Plan {
   // Requests that programs post one by one to QPs of their own machine, after the one before has
   // completed. Programs execute such requests themselves, if `helps`.
   uint32_t awaited = 0;
+  // Most of these requests are SENDs, and programs use no completion events. Programs send and
+  // receive such SENDs without their host (emulator/abi/send_lane.h).
+  bool converses = false;
 };
 
 Plan MakePlan(uint64_t seed);

@@ -49,7 +49,8 @@ const char* NameOf(ibv_wr_opcode opcode) {
 std::vector<uint32_t> Traffic::Split(uint32_t length) {
   Random& random = world_.random();
   std::vector<uint32_t> parts;
-  const uint32_t count = random.Below(3) == 0 ? 2 + random.Below(3) : 1;
+  const bool is_whole = world_.plan().converses && random.Below(8) != 0;
+  const uint32_t count = !is_whole && random.Below(3) == 0 ? 2 + random.Below(3) : 1;
   for (uint32_t i = 1; i < count; i++) {
     const uint32_t part = random.Below(length + 1);
     parts.push_back(part);
@@ -64,6 +65,9 @@ uint32_t Traffic::DrawLength(uint32_t most) {
   if (huge_left_ > 0 && most >= kHugeBytes && random.Below(16) == 0) {
     huge_left_--;
     return kHugeBytes;
+  }
+  if (world_.plan().converses && random.Below(4) != 0) {
+    return random.Below(std::min(most, 300u) + 1);
   }
   if (world_.plan().directs && random.Below(2) == 0) {
     return std::min(most,
@@ -112,7 +116,9 @@ void Traffic::PostReceives(Endpoint& endpoint, uint32_t most) {
           {program.region().Iova(piece.offset), piece.length, program.region().mr->lkey});
     }
     if (receive.length < queue.buffer_bytes) return GiveBack(program, receive);
-    if (queue.srq == nullptr && world_.random().Below(4) == 0) OwnRegion(program, receive, sges);
+    if (queue.srq == nullptr && world_.random().Below(world_.plan().converses ? 16 : 4) == 0) {
+      OwnRegion(program, receive, sges);
+    }
     ibv_recv_wr wr{receive.wr_id, nullptr, sges.data(), static_cast<int>(sges.size())};
     ibv_recv_wr* bad = nullptr;
     const int error = queue.srq != nullptr ? ibv_post_srq_recv(queue.srq, &wr, &bad)
@@ -197,14 +203,20 @@ uint32_t Traffic::PostAwaited(Program& program) {
     Request request;
     request.wr_id = program.NextWrId(false);
     request.signalled = endpoint->signal_all || random.Below(4) != 0 || endpoint->depth == 1;
+    const bool sends = world_.plan().converses && random.Below(16) != 0;
     const bool reads = random.Below(3) == 0;
-    request.opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    request.opcode = sends   ? random.Below(4) == 0 ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND
+                     : reads ? IBV_WR_RDMA_READ
+                             : IBV_WR_RDMA_WRITE;
     ibv_send_wr wr{};
     if (random.Below(8) == 0) wr.send_flags |= IBV_SEND_FENCE;
-    if (!(reads ? PostRead(*endpoint, std::move(request), wr)
-                : PostWrite(*endpoint, std::move(request), wr))) {
+    if (!(sends   ? PostSend(*endpoint, std::move(request), wr)
+          : reads ? PostRead(*endpoint, std::move(request), wr)
+                  : PostWrite(*endpoint, std::move(request), wr))) {
       continue;
     }
+    // The peer's program takes part in a lane once it has posted a receive.
+    if (sends && random.Below(3) != 0) PostReceives(*endpoint->peer, 1 + random.Below(3));
     PostPrepared(*endpoint);
     posted++;
   }

@@ -47,6 +47,10 @@ Process::Process(World& world, Machine& machine, const std::string& name, uint64
 }
 
 Process::~Process() {
+  for (const auto& lane : lanes_) {
+    const LaneCount taken = reinterpret_cast<SendLane*>(lane.get())->Taken();
+    if (taken.count > 0) world_.tally().Count("lane.taken");
+  }
   CloseDevice();
   for (void* const object : objects_) std::free(object);
   std::free(device_);
@@ -192,8 +196,18 @@ std::optional<CounterId> Process::TakeCounter() {
 }
 
 int Process::FdOf(const ReplyDescriptor& descriptor) {
+  if (const auto* segment = std::get_if<SegmentId>(&descriptor)) {
+    return static_cast<int>(*segment);
+  }
   const auto* counter = std::get_if<CounterId>(&descriptor);
   return counter == nullptr ? -1 : kFirstFd + static_cast<int>(*counter);
+}
+
+SendLane* Process::LaneAt(int fd) {
+  const SegmentId segment{static_cast<uint32_t>(fd)};
+  world_.tally().Count("lane.opened");
+  lanes_.push_back(machine_.segments.Map(segment, 0));
+  return reinterpret_cast<SendLane*>(lanes_.back().get());
 }
 
 int Process::TakeFrom(int fd) {

@@ -136,6 +136,8 @@ class Process {
   // FdOf returns a number for a descriptor of a reply. TakeFrom takes a count from it: 0, or
   // EAGAIN.
   static int FdOf(const ReplyDescriptor& descriptor);
+  // Returns the lane for a number of FdOf. The memory remains until the process ends.
+  SendLane* LaneAt(int fd);
   int TakeFrom(int fd);
   // Adds 1 to it. Returns false if the thread cannot, which happens at random.
   bool AddTo(int fd);
@@ -172,6 +174,7 @@ class Process {
   std::vector<std::byte> child_memory_;  // as it was at fork
   HelloOut hello_{};
   std::vector<ReplyDescriptor> descriptors_;
+  std::vector<std::shared_ptr<std::byte>> lanes_;
   std::optional<shim::CopyBatch> taken_;
   bool is_stopped_ = false;
   std::function<void()> around_execution_;

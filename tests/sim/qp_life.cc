@@ -87,7 +87,7 @@ Endpoint* Traffic::Create(Program& program, ibv_qp_type type, bool shared) {
                            : random.Below(2) == 0 ? kSlabBytes
                                                   : random.Below(kSlabBytes + 1);
   endpoint->signal_all = random.Below(4) == 0;
-  if (shared) {
+  if (shared && !world_.plan().converses) {
     std::shared_ptr<ReceiveQueue>& common = shared_receives_[&program];
     if (common == nullptr) common = MakeReceives(program, type, true);
     endpoint->receives = common;

@@ -98,12 +98,17 @@ class Simulation {
   void PostAwaited(Program& program) {
     program.process().set_helps(plan_.helps);
     for (uint32_t i = 1 + world_.random().Below(4); i > 0 && awaited_left_ > 0; i--) {
-      if (world_.random().Below(4) == 0) Arm(program);
+      if (world_.random().Below(4) == 0 && !plan_.converses) Arm(program);
       const uint32_t posted = traffic_.PostAwaited(program);
       if (posted == 0) return;
       awaited_left_ -= std::min(posted, awaited_left_);
       traffic_.Harvest(program);
     }
+  }
+
+  void Converse(Program& program) {
+    if (!program.Lives() || !program.machine().runs() || awaited_left_ == 0) return;
+    Harvest(program);
   }
 
   bool IsLate(Program& program) {
@@ -157,9 +162,12 @@ class Simulation {
     if (traffic_.endpoints().empty()) return ConnectTwo();
     const uint32_t trouble = plan_.kill + plan_.pause + plan_.restart + plan_.partition;
     if (trouble > 0 && random.Below(100) < trouble) return MakeTrouble(random.Below(trouble));
+    if (plan_.converses && random.Below(4) != 0) return Converse(Any(programs_));
     const uint32_t what = random.Below(100);
     if (what < 5) return ConnectTwo();
-    if (random.Below(10) == 0) return Arm(Any(programs_));
+    if (!(plan_.converses && random.Below(20) != 0) && random.Below(10) == 0) {
+      return Arm(Any(programs_));
+    }
     if (random.Below(40) == 0) return OneThatIsLate().ResizeQueue();
     if (random.Below(20) == 0) return traffic_.EndRegionsOfArrived(OneThatIsLate());
     if (random.Below(60) == 0) return traffic_.FreeWindow(Any(traffic_.endpoints()));

@@ -1,0 +1,265 @@
+#include "shim/verbs/lanes.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shim/client/own_pid.h"
+#include "shim/client/segments.h"
+#include "shim/verbs/payloads.h"
+
+namespace rdmaemu::shim {
+namespace {
+
+// The most receives that one call checks. The next call continues.
+constexpr uint32_t kMostChecked = 1024;
+
+// Maps a lane of the queue pair. Returns nullptr if there is no such lane now.
+SendLane* Map(const QueuePair& qp, uint32_t id, bool receives) {
+  OpenLaneOut reply{};
+  int fd = -1;
+  const int before = errno;
+  SendLane* lane = nullptr;
+  if (client::Call(CallOp::kOpenLane, OpenLaneIn{qp.base.handle, receives ? 1u : 0u}, reply, &fd,
+                   1) == 0) {
+    lane = client::MapLane(fd);
+    if (lane != nullptr && reply.lane != id) {
+      client::UnmapLane(lane);
+      lane = nullptr;
+    }
+  }
+  errno = before;
+  return lane;
+}
+
+// Copies the payload of a SEND. Returns false if the host must read it.
+bool CopyPayload(QueuePair& qp, const Permit& permit, const rxe_send_wqe& wqe, std::byte* to) {
+  if ((wqe.wr.send_flags & IBV_SEND_INLINE) != 0) {
+    memcpy(to, &wqe + 1, wqe.dma.length);
+    return true;
+  }
+  if (wqe.dma.num_sge > 1) return false;
+  if (wqe.dma.length == 0) return true;
+  const auto& sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  return permit.own.key != 0 && permit.own.Covers(sge.lkey, sge.addr, sge.length, 0) &&
+         qp.memory.Read(to, permit.own.AddressOf(sge.addr), sge.length);
+}
+
+// Writes all of a message but its payload.
+void Fill(SendLane& lane, uint32_t count, const rxe_send_wqe& wqe) {
+  LaneMessage& message = lane.MessageAt(count);
+  const bool has_immediate = wqe.wr.opcode == IBV_WR_SEND_WITH_IMM;
+  message.length = wqe.dma.length;
+  message.flags = (has_immediate ? LaneMessage::kHasImmediate : 0) |
+                  ((wqe.wr.send_flags & IBV_SEND_SOLICITED) != 0 ? LaneMessage::kIsSolicited : 0);
+  message.immediate = wqe.wr.ex.imm_data;
+  const LaneMessage* const last = count == 0 ? nullptr : &lane.MessageAt(count - 1);
+  message.bytes = (last == nullptr ? 0 : last->bytes) + wqe.dma.length;
+  message.extra_bytes = (last == nullptr ? 0 : last->extra_bytes) + (-wqe.dma.length & 3) +
+                        (has_immediate ? sizeof message.immediate : 0);
+}
+
+// Adds the queue pair to the list of its receive CQ, or removes it.
+void SetListed(QueuePair& qp, bool is_listed) {
+  CompletionQueue& cq = *Of(qp.base.recv_cq);
+  QueuePair** link = &cq.lanes;
+  while (*link != nullptr && *link != &qp) link = &(*link)->received.next;
+  if (is_listed == (*link == &qp)) return;
+  if (is_listed) {
+    qp.received.next = std::exchange(cq.lanes, &qp);
+  } else {
+    *link = qp.received.next;
+  }
+}
+
+// Uses the lane that the host offers now. Returns false if there is none.
+bool Open(QueuePair& qp) {
+  const LaneOffer offer = qp.control->lane.Read();
+  if (offer.number == 0) return false;
+  CompletionQueue& cq = *Of(qp.base.recv_cq);
+  ReceivedLane& mine = qp.received;
+  // RefuseLanes looks at `opens` after it has set the flag.
+  std::atomic_ref(cq.opens_lanes).store(1, std::memory_order_seq_cst);
+  std::atomic_ref refuses(cq.control->refuses_lanes);
+  // Polls of a queue for one thread take no lock.
+  if (cq.has_timestamps || cq.single_threaded) refuses.store(1, std::memory_order_seq_cst);
+  if (refuses.load(std::memory_order_seq_cst) != 0) return false;
+  SendLane* const lane = mine.id == offer.lane ? mine.lane : Map(qp, offer.lane, true);
+  if (lane == nullptr) return false;
+  SendLane* unused = nullptr;
+  {
+    const LaneListGuard list_guard;
+    // This thread may hold the lock itself, between ibv_start_poll and ibv_end_poll.
+    if (!cq.lock.TryLock()) {
+      if (lane != mine.lane) client::UnmapLane(lane);
+      return false;
+    }
+    if (lane != mine.lane) unused = std::exchange(mine.lane, lane);
+    mine.id = offer.lane;
+    mine.number = offer.number;
+    mine.receive_index = mine.next_checked = offer.receive_index;
+    mine.room = 0;
+    mine.room_bytes = kMaxLaneBytes;
+    mine.region = offer.region;
+    mine.completion = offer.completion;
+    const uint32_t consumer = cq.ring.Consumer();
+    const uint32_t before = cq.ring.Distance(consumer, offer.completion_index);
+    mine.entries_before = before <= cq.ring.Count() ? before : 0;
+    SetListed(qp, true);
+    cq.lock.Unlock();
+  }
+  if (unused != nullptr) client::UnmapLane(unused);
+  return true;
+}
+
+// Returns how many bytes the receive takes without a host. Nothing if it needs one.
+uint32_t BytesOf(const ReceivedLane& lane, const rxe_recv_wqe& wqe) {
+  const auto& sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  if (wqe.dma.num_sge != 1 ||
+      !lane.region.Covers(sge.lkey, sge.addr, sge.length, IBV_ACCESS_LOCAL_WRITE)) {
+    return 0;
+  }
+  return sge.length;
+}
+
+// The messages that the lane has for the program.
+struct Waiting {
+  uint32_t first, count;
+};
+Waiting WaitingIn(const ReceivedLane& mine) {
+  const LaneCount added = mine.lane->Added(), taken = mine.lane->Taken();
+  if ((added.number & ~LaneCount::kClosed) != mine.number || taken.number != mine.number ||
+      added.count - taken.count > SendLane::kMessages) {
+    return {};
+  }
+  return {taken.count, added.count - taken.count};
+}
+
+void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& message,
+           ProgramMemory& memory) {
+  const uint32_t length = std::min({message.length, kMaxLaneBytes, sge.length});
+  // Skip memory that was unmapped, as payloads.cc does.
+  if (length > 0) (void)memory.Write(mine.region.AddressOf(sge.addr), message.payload, length);
+}
+
+// Takes the next message. Returns false if there is none.
+bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
+  const ReceivedLane& mine = qp.received;
+  const Waiting waiting = WaitingIn(mine);
+  if (waiting.count == 0) return false;
+  SendLane& lane = *mine.lane;
+  const uint32_t index = mine.receive_index + waiting.first;
+  // Another thread may post a receive to the slot as soon as the host has taken the message.
+  const auto& wqe = *qp.recv_ring.SlotAs<rxe_recv_wqe>(index);
+  const uint64_t wr_id = wqe.wr_id;
+  const rxe_sge sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  if (!lane.Take(mine.number, waiting.first)) return false;
+  const LaneMessage& message = lane.MessageAt(waiting.first);
+  ib_uverbs_wc wc = mine.completion;
+  wc.wr_id = wr_id;
+  wc.byte_len = std::min(message.length, kMaxLaneBytes);
+  if ((message.flags & LaneMessage::kHasImmediate) != 0) {
+    wc.wc_flags |= IBV_WC_WITH_IMM;
+    wc.ex.imm_data = message.immediate;
+  }
+  memcpy(&out, &wc, sizeof out);
+  cq.memory.Begin();
+  Place(mine, sge, message, cq.memory);
+  lane.HavePlaced(1);
+  const uint32_t from = qp.recv_ring.Distance(0, index);
+  (void)qp.recv_ring.MoveConsumer(from, from + 1);
+  return true;
+}
+
+}  // namespace
+
+bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
+  const Permit permit = qp.control->permit.Read();
+  if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
+  if (qp.sent_id != permit.lane) {
+    SendLane* const lane = Map(qp, permit.lane, false);
+    if (lane == nullptr) return false;
+    if (qp.sent != nullptr) client::UnmapLane(qp.sent);
+    qp.sent = lane;
+    qp.sent_id = permit.lane;
+  }
+  SendLane& lane = *qp.sent;
+  const LaneCount added = lane.Added();
+  if (added.number != permit.lane_number ||
+      !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
+    return false;
+  }
+  if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
+  Fill(lane, added.count, wqe);
+  return lane.Add(added.number, added.count);
+}
+
+void GiveRoom(QueuePair& qp) {
+  ReceivedLane& mine = qp.received;
+  const uint32_t number = qp.control->lane.Number();
+  if (number == 0 || client::OtherOwner() != 0) return;
+  if (number != mine.number && !Open(qp)) return;
+  const uint32_t before = mine.room, producer = qp.recv_ring.Producer();
+  while (mine.next_checked != producer && mine.room - before < kMostChecked) {
+    const uint32_t bytes =
+        BytesOf(mine, *qp.recv_ring.SlotAs<rxe_recv_wqe>(mine.next_checked));
+    if (bytes == 0) break;
+    mine.room_bytes = std::min(mine.room_bytes, bytes);
+    mine.next_checked = qp.recv_ring.Next(mine.next_checked);
+    mine.room++;
+  }
+  if (mine.room != before) mine.lane->SetRoom(mine.number, mine.room, mine.room_bytes);
+}
+
+int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
+  const bool is_empty = cq.ring.Empty();
+  int taken = 0;
+  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    if (is_empty) qp->received.entries_before = 0;
+    if (qp->received.entries_before > 0) continue;
+    while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;
+  }
+  return taken;
+}
+
+void ConsumedEntries(CompletionQueue& cq, uint32_t entries) {
+  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    qp->received.entries_before -= std::min(entries, qp->received.entries_before);
+  }
+}
+
+void RefuseLanes(CompletionQueue& cq) {
+  std::atomic_ref refuses(cq.control->refuses_lanes);
+  if (refuses.load(std::memory_order_relaxed) != 0) return;
+  refuses.store(1, std::memory_order_seq_cst);
+  if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) == 0) return;
+  // Fails only if the host has ended.
+  (void)client::Call(CallOp::kCloseLanes, HandleIn{cq.base.handle, HandleOf(cq.base.context)});
+}
+
+void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory) {
+  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    const Waiting waiting = WaitingIn(qp->received);
+    for (uint32_t i = 0; i < waiting.count; i++) {
+      const uint32_t index = qp->received.receive_index + waiting.first + i;
+      const rxe_sge sge = *reinterpret_cast<const rxe_sge*>(
+          qp->recv_ring.SlotAs<rxe_recv_wqe>(index) + 1);
+      Place(qp->received, sge, qp->received.lane->MessageAt(waiting.first + i), memory);
+    }
+  }
+}
+
+void ForgetLanes(QueuePair& qp) {
+  if (qp.received.lane != nullptr) {
+    {
+      const LaneListGuard list_guard;
+      ForkLockGuard guard(Of(qp.base.recv_cq)->lock);
+      SetListed(qp, false);
+    }
+    client::UnmapLane(qp.received.lane);
+  }
+  if (qp.sent != nullptr) client::UnmapLane(qp.sent);
+}
+
+}  // namespace rdmaemu::shim

@@ -1,0 +1,36 @@
+// The program's side of lanes (emulator/abi/send_lane.h): small SENDs between two programs without
+// a host.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+
+// Adds the SEND in slot `index` of the send ring to the queue pair's lane, if the permit covers it.
+// The peer has the message afterwards. Returns false if the host must execute it. The caller holds
+// the send lock.
+bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index);
+
+// Lets the peer add messages for new receives, if the host offers a lane. Call this after receives
+// were posted. The caller holds the receive lock.
+void GiveRoom(QueuePair& qp);
+
+// Takes messages from the lanes of the queue's queue pairs. Returns how many completions are in
+// `out`. The caller holds the queue's lock.
+int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count);
+// Call this after `entries` completions of the ring were consumed, with the queue's lock. A
+// completion of the ring precedes the messages of a lane that was opened later.
+void ConsumedEntries(CompletionQueue& cq, uint32_t entries);
+
+// Ends the lanes of the queue for good, before it is armed: a message in a lane raises no event.
+void RefuseLanes(CompletionQueue& cq);
+
+// Places the messages that are in lanes of the queue. They stay in their lanes. For fork(), with
+// the mutex of payloads.h.
+void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory);
+// Removes the lanes of a queue pair that the program destroys.
+void ForgetLanes(QueuePair& qp);
+
+}  // namespace rdmaemu::shim
