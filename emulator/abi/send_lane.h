@@ -29,7 +29,7 @@ inline constexpr uint32_t kMaxLaneBytes = 256;
 struct alignas(64) LaneMessage {
   static constexpr uint32_t kHasImmediate = 1, kIsSolicited = 2;
 
-  uint32_t length;     // bytes
+  uint32_t length;  // bytes
   uint32_t flags;
   uint32_t immediate;  // as in ibv_send_wr
   uint32_t reserved;
@@ -54,6 +54,8 @@ struct LaneCount {
 struct SendLane {
   static constexpr uint32_t kMessages = 64;  // that are not placed; a power of two
 
+  // The PSN of the first message of the present opening. The receiver's host writes it.
+  uint32_t psn;
   // Messages that were added. Its number has kClosed when the lane is closed. The sender's program
   // adds, and a host opens and closes.
   alignas(64) uint64_t added;
@@ -66,8 +68,12 @@ struct SendLane {
   uint32_t placed;
   LaneMessage messages[kMessages];
 
-  LaneCount Added() { return LaneCount::Of(std::atomic_ref(added).load(std::memory_order_acquire)); }
-  LaneCount Taken() { return LaneCount::Of(std::atomic_ref(taken).load(std::memory_order_acquire)); }
+  LaneCount Added() {
+    return LaneCount::Of(std::atomic_ref(added).load(std::memory_order_acquire));
+  }
+  LaneCount Taken() {
+    return LaneCount::Of(std::atomic_ref(taken).load(std::memory_order_acquire));
+  }
   uint32_t Placed() { return std::atomic_ref(placed).load(std::memory_order_acquire); }
   LaneMessage& MessageAt(uint32_t index) { return messages[index % kMessages]; }
 
@@ -75,13 +81,15 @@ struct SendLane {
 
   // Opens the lane under another number than the last one. Only one thread opens it, while it is
   // closed and IsQuiet.
-  void Open(uint32_t number) {
+  void Open(uint32_t number, uint32_t first_psn) {
+    std::atomic_ref(psn).store(first_psn, std::memory_order_relaxed);
     const uint64_t none = LaneCount{number, 0}.word();
     std::atomic_ref(room).store(none, std::memory_order_relaxed);
     std::atomic_ref(placed).store(0, std::memory_order_relaxed);
     std::atomic_ref(taken).store(none, std::memory_order_relaxed);
     std::atomic_ref(added).store(none, std::memory_order_release);
   }
+  uint32_t Psn() { return std::atomic_ref(psn).load(std::memory_order_relaxed); }
   // Closes the lane if it is open under this number. Returns how many messages were added.
   uint32_t Close(uint32_t number) {
     std::atomic_ref word(added);
@@ -150,9 +158,9 @@ struct SendLane {
 // What a host tells the receiver's program about an open lane. A reader compares `number` before
 // and after it has read the other members.
 struct LaneOffer {
-  uint32_t number;           // of the opening; 0: none
-  uint32_t lane;             // which lane; a program maps each one once
-  uint32_t receive_index;    // in the receive ring, of the receive for the first message
+  uint32_t number;            // of the opening; 0: none
+  uint32_t lane;              // which lane; a program maps each one once
+  uint32_t receive_index;     // in the receive ring, of the receive for the first message
   uint32_t completion_index;  // in the ring of the receive CQ: earlier completions come first
   PermittedRegion region;     // of the receives' memory
   ib_uverbs_wc completion;    // what the completions have in common

@@ -86,6 +86,11 @@ class SharedMemory {
   virtual void Discard(SegmentId segment, size_t offset, size_t length) = 0;
   // Returns the descriptor of the segment's memory in this process. -1: there is none.
   virtual int Descriptor(SegmentId /*segment*/) const { return -1; }
+  // Makes a segment of the memory of another host's segment, of which `descriptor` is a descriptor
+  // in this process. Takes the descriptor over. EINVAL: the memory is not as long, or may shrink.
+  virtual Result<Segment> AdoptSegment(int /*descriptor*/, size_t /*bytes*/) {
+    return Fail(EOPNOTSUPP);
+  }
 };
 
 // Counters that are file descriptors in the client. A counter above 0 is readable, and one read

@@ -108,7 +108,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         cm_calls_(cm_, doors_.cm, processes_),
         offers_(cm_, cm_calls_, processes_, [this] { return MayActAlone(); }),
         reception_({faults_, doors_, fabric_, verbs_, engine_, cm_transport_, pause_, network_,
-                    [this] { return StandsStill(); }, [this](Time now) { DoDeeds(now); }}) {
+                    environment.shared_memory, [this] { return StandsStill(); },
+                    [this](Time now) { DoDeeds(now); }}) {
     verbs_.SetTransport(&engine_);
     environment.network.BeforeWaiting([this] { engine_.FinishForms(); });
     verbs_.SetAsyncEventDoor(&doors_.async);

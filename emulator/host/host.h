@@ -95,6 +95,11 @@ class Network {
   // Returns the page to which an offer refers. Call it only while Host::Receive receives the offer.
   // nullptr: the reference is wrong. The page stays mapped while it is used.
   virtual std::shared_ptr<JobPage> OpenJobPage(const JobReference&) { return nullptr; }
+  // Opens the lane to which an offer refers (abi/send_lane.h), as a segment of `own`. Call it as
+  // OpenJobPage. EINVAL: the reference is wrong.
+  virtual Result<Segment> OpenLane(const JobReference&, SharedMemory& /*own*/) {
+    return Fail(EINVAL);
+  }
   // Calls `before` whenever the network begins to wait for another host.
   virtual void BeforeWaiting(std::function<void()> /*before*/) {}
   // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network

@@ -124,6 +124,11 @@ void Reception::TakeOffer(Time now, const wire::UdpFlow& flow, std::span<const s
   parts_.faults.SetNow(now);
   const std::optional<transport::PermitOffer> offer = transport::PermitOffer::Parse(bytes);
   if (!offer || SeesPackets() || !parts_.verbs.IsLocal(flow.destination)) return;
+  if (offer->is_lane != 0) {
+    return parts_.engine.TakeLaneOffer(now, flow, *offer, [this](const JobReference& lane) {
+      return parts_.network.OpenLane(lane, parts_.shared_memory);
+    });
+  }
   parts_.engine.TakeOffer(
       flow, *offer, [this](const JobReference& page) { return parts_.network.OpenJobPage(page); });
 }

@@ -29,6 +29,7 @@ class Reception {
     HostCmTransport& cm_transport;
     HostPause& pause;
     Network& network;
+    SharedMemory& shared_memory;
     std::function<bool()> stands_still;  // the host is paused or has crashed
     std::function<void(Time)> do_deeds;  // executes the deeds of rules that fired
   };

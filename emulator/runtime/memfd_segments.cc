@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <cstring>
@@ -32,6 +33,27 @@ Result<Segment> MemfdSegments::CreateSegment(size_t bytes) {
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Fail(ENOMEM);
   }
+  return Map(std::move(fd), rounded);
+}
+
+Result<Segment> MemfdSegments::AdoptSegment(int descriptor, size_t bytes) {
+  UniqueFd fd(descriptor);
+  const size_t rounded = RoundToPages(bytes);
+  struct stat status;
+  // Sealed memory, so that no access can fault.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_size != static_cast<off_t>(rounded) ||
+      (fcntl(fd.get(), F_GET_SEALS) & kSeals) != kSeals) {
+    return Fail(EINVAL);
+  }
+  if (segments_.size() >= kMaxSegments || rounded > kMaxTotalBytes - total_bytes_) {
+    return Fail(ENOMEM);
+  }
+  return Map(std::move(fd), rounded);
+}
+
+Result<Segment> MemfdSegments::Map(UniqueFd fd, size_t rounded) {
   void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) return Fail(ENOMEM);
   // A core file would otherwise touch, and allocate, every page of every queue.

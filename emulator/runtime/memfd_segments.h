@@ -26,6 +26,7 @@ class MemfdSegments final : public SharedMemory {
   void DestroySegment(SegmentId segment) override;
   void Discard(SegmentId segment, size_t offset, size_t length) override;
   int Descriptor(SegmentId segment) const override;
+  Result<Segment> AdoptSegment(int descriptor, size_t bytes) override;
 
  private:
   struct Mapped {
@@ -33,6 +34,8 @@ class MemfdSegments final : public SharedMemory {
     void* address;
     size_t bytes;
   };
+  Result<Segment> Map(UniqueFd fd, size_t rounded);
+
   std::unordered_map<uint32_t, Mapped> segments_;
   size_t total_bytes_ = 0;
   const IdSpace ids_;

@@ -443,6 +443,12 @@ std::shared_ptr<JobPage> OwnRings::OpenJobPage(const JobReference& page) {
   return receiving_from_ == 0 ? nullptr : job_pages_.OpenPage(receiving_from_, page);
 }
 
+Result<Segment> OwnRings::OpenLane(const JobReference& lane, SharedMemory& own) const {
+  if (receiving_from_ == 0) return Fail(EINVAL);
+  UniqueFd fd = OpenOf(receiving_from_, static_cast<uint32_t>(lane.fd), O_RDWR);
+  return fd ? own.AdoptSegment(fd.Release(), sizeof(SendLane)) : Fail(EINVAL);
+}
+
 bool OwnRings::Receive(const Handler& handler, const DirectHandler& direct) {
   bool found = false, any_ended = false;
   // The handler may close a port, and thus change the list.

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/base/memory.h"
 #include "emulator/base/net_address.h"
 #include "emulator/base/time.h"
 #include "emulator/runtime/direct_forms.h"
@@ -191,6 +192,8 @@ class OwnRings {
   bool Receive(const Handler& handler, const DirectHandler& direct = nullptr);
   // Acts as Network::OpenJobPage, during a handler of Receive.
   std::shared_ptr<JobPage> OpenJobPage(const JobReference& page);
+  // Acts as Network::OpenLane, during a handler of Receive.
+  Result<Segment> OpenLane(const JobReference& lane, SharedMemory& own) const;
   // Returns the processor of the one peer's program that polls, counted from 1. Returns 0 if there
   // is none, or if peers' programs poll on several processors.
   uint32_t PeersPoller() const;

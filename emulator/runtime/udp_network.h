@@ -90,6 +90,9 @@ class UdpNetwork final : public Network {
     return allocated_ring_ != nullptr && allocated_ring_->takes_unfilled();
   }
   bool SendOffer(const wire::UdpFlow& flow, std::span<const std::byte> offer) override;
+  Result<Segment> OpenLane(const JobReference& lane, SharedMemory& own) override {
+    return own_rings_ == nullptr ? Fail(EINVAL) : own_rings_->OpenLane(lane, own);
+  }
   std::shared_ptr<JobPage> OpenJobPage(const JobReference& page) override {
     return own_rings_ == nullptr ? nullptr : own_rings_->OpenJobPage(page);
   }

@@ -84,7 +84,7 @@ class Engine::Impl final : public Receiver {
       return Naming::kNever;
     }
     QpContext& context = core_.ContextOf(*qp);
-    core_.lent_permits.RequestArrives(context, train);
+    RequestArrives(context, train);
     return core_.targets.Name(context, train, form);
   }
 
@@ -94,6 +94,12 @@ class Engine::Impl final : public Receiver {
     QpContext& context = core_.ContextOf(*qp);
     core_.lent_permits.Settle(context);
     core_.lent_permits.Lend(context, flow, offer, page_of);
+  }
+
+  void TakeLaneOffer(Time now, const wire::UdpFlow& flow, const PermitOffer& offer,
+                     const OpenLane& open) {
+    QueuePair* const qp = core_.env.verbs.FindQp(flow.destination, offer.destination_qpn);
+    if (qp != nullptr) core_.lanes.TakeOffer(now, core_.ContextOf(*qp), flow, offer, open);
   }
 
   Status ReadPlaced(const Train& train, std::span<std::byte> payload) {
@@ -377,9 +383,15 @@ class Engine::Impl final : public Receiver {
 
   bool HandleRun(Time now, QpContext& context, Train& train) {
     if (!train.info().request) return completer_.HandleRun(now, context, train);
-    core_.lent_permits.RequestArrives(context, train);
+    RequestArrives(context, train);
     if (context.qp->state() == IBV_QPS_RTR && !context.responder.established) return false;
     return responder_.HandleRun(now, context, train);
+  }
+
+  // Counts what the peer's program has executed before.
+  void RequestArrives(QpContext& context, const Train& request) {
+    core_.lent_permits.RequestArrives(context, request);
+    core_.lanes.RequestArrives(context);
   }
 
   void SyncRing(QpContext& context) {
@@ -563,7 +575,7 @@ class Engine::Impl final : public Receiver {
     }
     if (qp.type == IBV_QPT_UC) return unreliable_.HandleUc(now, context, train);
     if (may_park && parking_.Park(now, context, *local)) return;
-    core_.lent_permits.RequestArrives(context, train);
+    RequestArrives(context, train);
     responder_.Handle(now, context, train);
   }
 
@@ -606,6 +618,10 @@ Naming Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& for
 void Engine::TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer,
                        const OpenJobPage& page_of) {
   impl_->TakeOffer(flow, offer, page_of);
+}
+void Engine::TakeLaneOffer(Time now, const wire::UdpFlow& flow, const PermitOffer& offer,
+                           const OpenLane& open) {
+  impl_->TakeLaneOffer(now, flow, offer, open);
 }
 Status Engine::ReadPlaced(const Train& train, std::span<std::byte> payload) {
   return impl_->ReadPlaced(train, payload);

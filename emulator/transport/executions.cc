@@ -75,9 +75,8 @@ uint64_t Executions::back_bytes() const {
   using wire::Operation;
   const uint64_t each = HeadersOf(Operation::kReadResponseMiddle);
   return (writes_.count + sends_.count) * HeadersOf(Operation::kAcknowledge) +
-         reads_.packets * each +
-         reads_.ends * (HeadersOf(Operation::kReadResponseOnly) - each) + reads_.bytes +
-         reads_.padding;
+         reads_.packets * each + reads_.ends * (HeadersOf(Operation::kReadResponseOnly) - each) +
+         reads_.bytes + reads_.padding;
 }
 
 DatagramSink::Exchanged Executions::ForRequester() const {

@@ -39,92 +39,161 @@ ib_uverbs_wc CompletionOf(const QueuePair& qp) {
   return wc;
 }
 
-// Moves `counted` and the bytes to the lane's numbers. Returns what is new.
-template <class End>
-Executions TakeNew(End& end) {
-  SendLane& lane = end.memory->lane();
-  const uint32_t all = lane.CountOf(end.number);
-  const uint32_t more = all - std::exchange(end.counted, all);
+// Moves `counted` to the lane's numbers. Returns what is new.
+Executions TakeNew(SendLane& lane, uint32_t number, CountedMessages& counted) {
+  const uint32_t all = lane.CountOf(number);
+  const uint32_t more = all - std::exchange(counted.count, all);
   if (more == 0) return {};
   LaneMessage& last = lane.MessageAt(all - 1);
   const uint64_t bytes = std::atomic_ref(last.bytes).load(std::memory_order_relaxed);
   const uint64_t extra = std::atomic_ref(last.extra_bytes).load(std::memory_order_relaxed);
-  return Executions::OfSends(more, bytes - std::exchange(end.bytes, bytes),
-                             extra - std::exchange(end.extra_bytes, extra));
+  return Executions::OfSends(more, bytes - std::exchange(counted.bytes, bytes),
+                             extra - std::exchange(counted.extra_bytes, extra));
 }
 
 }  // namespace
 
-bool Lanes::MayGrant(const QpContext& context, const SendWqe& request) const {
+bool Lanes::MayUse() const {
   const Engine::Environment& env = core_.env;
-  return env.lanes != nullptr && env.permits && context.peer_is_local &&
-         (request.wr.opcode == IBV_WR_SEND || request.wr.opcode == IBV_WR_SEND_WITH_IMM) &&
-         request.status == IBV_WC_SUCCESS && request.length <= kMaxLaneBytes &&
-         request.sges.size() <= 1 && IsIdle(context) && !env.trace.wants_packets() &&
-         env.permits();
+  return env.lanes != nullptr && env.permits && !env.trace.wants_packets() && env.permits();
 }
 
-bool Lanes::Skips(SentLane& sent) const {
-  if (sent.skips_left > 0) {
-    sent.skips_left--;
-    return true;
-  }
-  if (sent.number == 0 || sent.memory == nullptr) return false;
-  if (sent.counted > 0) {
-    sent.wasted = 0;
-  } else if (++sent.wasted >= kPatience) {
-    sent.skips_left = std::min((uint32_t{1} << std::min(sent.wasted - kPatience, 31u)) - 1,
-                               kMostSkips);
-  }
-  return false;
+bool Lanes::MayGrant(const QpContext& context, const SendWqe& request) const {
+  return (request.wr.opcode == IBV_WR_SEND || request.wr.opcode == IBV_WR_SEND_WITH_IMM) &&
+         request.status == IBV_WC_SUCCESS && request.length <= kMaxLaneBytes &&
+         request.sges.size() <= 1 && IsIdle(context) && MayUse();
+}
+
+std::shared_ptr<LaneMemory> Lanes::Make(const Segment& segment) {
+  return {new LaneMemory(*core_.env.lanes, segment),
+          [live = live_](LaneMemory* memory) { delete memory; }};
 }
 
 bool Lanes::HasMemory(QpContext& context) {
   if (!context.sent_lane) context.sent_lane = std::make_unique<SentLane>();
   SentLane& sent = *context.sent_lane;
   if (sent.memory) return true;
-  if (lanes_ >= kMaxLanes) return false;
+  if (static_cast<size_t>(live_.use_count()) > kMaxLanes) return false;
   const Result<Segment> segment = core_.env.lanes->CreateSegment(sizeof(SendLane));
   if (!segment) return false;
   new (segment->bytes.data()) SendLane{};
-  sent.memory = std::make_shared<LaneMemory>(*core_.env.lanes, *segment);
-  lanes_++;
+  sent.memory = Make(*segment);
   return true;
-}
-
-uint32_t Lanes::NextNumber() {
-  last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;
-  return last_number_ == 0 ? ++last_number_ : last_number_;
 }
 
 void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
   if (!MayGrant(context, request)) return;
   latest_ = now;
   Permit permit{};
-  if (!SetOwnHalf(core_.env, context, request, permit)) return;
-  QpContext* const peer = LocalPeerOf(core_.env, context);
-  if (peer == nullptr || !IsReady(core_.env, context, *peer)) return;
-  if (context.sent_lane && Skips(*context.sent_lane)) return;
-  if (!HasMemory(context)) return;
+  if (!SetOwnHalf(core_.env, context, request, permit) || !HasMemory(context)) return;
   SentLane& sent = *context.sent_lane;
-  sent.number = NextNumber();
-  sent.counted = 0;
-  sent.bytes = sent.extra_bytes = 0;
-  if (!Lend(*peer, sent.memory, sent.number)) return;
+  if (sent.counted.count > 0) sent.patience.Succeeded();
+  sent.counted = {};
+  if (!(context.peer_is_local ? OpenHere(context) : IsOpenElsewhere(context))) return;
   sent.is_open = true;
   senders_.push_back(&context);
   permit.lane = static_cast<uint32_t>(sent.memory->segment());
   permit.lane_number = sent.number;
   permit.number = NextPermitNumber(context.permit.last_number);
+  core_.env.verbs.completions().Publish();  // before those of the program
   context.qp->control->permit.Publish(permit);
 }
 
-bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory, uint32_t number) {
+bool Lanes::OpenHere(QpContext& context) {
+  QpContext* const peer = LocalPeerOf(core_.env, context);
+  SentLane& sent = *context.sent_lane;
+  if (peer == nullptr || !IsReady(core_.env, context, *peer) || !sent.patience.MayTry() ||
+      !Lend(*peer, sent.memory)) {
+    return false;
+  }
+  sent.number = peer->received_lane->number;
+  return true;
+}
+
+bool Lanes::IsOpenElsewhere(QpContext& context) {
+  SentLane& sent = *context.sent_lane;
+  SendLane& lane = sent.memory->lane();
+  const LaneCount added = lane.Added();
+  if (added.number == 0 || (added.number & LaneCount::kClosed) != 0 || added.count != 0 ||
+      added.number == sent.number || lane.Psn() != context.requester.next_psn) {
+    Offer(context);
+    return false;
+  }
+  sent.number = added.number;
+  return true;
+}
+
+void Lanes::Offer(QpContext& context) {
+  SentLane& sent = *context.sent_lane;
+  const QueuePair& qp = *context.qp;
+  const int descriptor = core_.env.lanes->Descriptor(sent.memory->segment());
+  if (descriptor < 0) return;
+  // The other host opens the lane again by itself, unless it has lost the offer.
+  if (sent.grants_until_offer > 0) {
+    sent.grants_until_offer--;
+    return;
+  }
+  sent.grants_until_offer = kGrantsBetweenOffers;
+  const PermitOffer offer{
+      .destination_qpn = qp.attr.dest_qp_num,
+      .source_qpn = qp.qpn,
+      .psn = context.requester.next_psn,
+      .mtu_bytes = context.mtu_bytes,
+      .rkey = 0,
+      .rights = 0,
+      .owner = 0,
+      .number = 0,
+      .is_lane = 1,
+      .page = {.segment = static_cast<uint32_t>(sent.memory->segment()), .fd = descriptor}};
+  const wire::UdpFlow flow{qp.path.source, qp.path.destination, wire::kRoceUdpPort,
+                           wire::kRoceUdpPort};
+  (void)core_.env.sink.OfferPermit(flow, offer.bytes());
+}
+
+void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
+                      const PermitOffer& offer, const Engine::OpenLane& open) {
+  const QueuePair& qp = *context.qp;
+  if (!MayUse() || qp.type != IBV_QPT_RC || qp.attr.dest_qp_num != offer.source_qpn ||
+      flow.source != qp.path.destination || flow.destination != qp.path.source ||
+      context.mtu_bytes != offer.mtu_bytes || !IsReadyToAnswer(context) ||
+      context.responder.expected_psn != offer.psn) {
+    return;
+  }
+  latest_ = now;
+  RequestArrives(context);
+  const bool is_known = context.received_lane && context.received_lane->is_from_elsewhere &&
+                        context.received_lane->reference.segment == offer.page.segment &&
+                        context.received_lane->reference.fd == offer.page.fd;
+  if (!is_known) {
+    if (static_cast<size_t>(live_.use_count()) > kMaxLanes) return;
+    const Result<Segment> segment = open(offer.page);
+    if (!segment) return;
+    context.received_lane = std::make_unique<ReceivedLane>();
+    context.received_lane->memory = Make(*segment);
+    context.received_lane->is_from_elsewhere = true;
+    context.received_lane->reference = offer.page;
+  }
+  (void)Lend(context, context.received_lane->memory);
+}
+
+void Lanes::Reopen(Time now, QpContext& context, const Train& send) {
+  ReceivedLane& received = *context.received_lane;
+  if (received.is_open || !send.begins || !send.ends || send.length() > kMaxLaneBytes ||
+      !MayUse() || !IsReadyToAnswer(context)) {
+    return;
+  }
+  latest_ = now;
+  if (received.counted.count > 0) received.patience.Succeeded();
+  if (received.patience.MayTry()) (void)Lend(context, received.memory);
+}
+
+bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) {
   QueuePair& qp = *context.qp;
   CompletionQueue& cq = *qp.recv_cq;
   const ProcessId process = qp.share().sole_process;
-  if (qp.srq != nullptr || process == ProcessId::kNone ||
-      context.responder.receive_key == 0 ||
+  const bool is_answering = qp.state() == IBV_QPS_RTS || context.responder.established;
+  if (!is_answering || !core_.env.verbs.Carries(qp) || qp.srq != nullptr ||
+      process == ProcessId::kNone || context.responder.receive_key == 0 ||
       std::atomic_ref(cq.control->refuses_lanes).load(std::memory_order_relaxed) != 0 ||
       !memory->lane().IsQuiet()) {
     return false;
@@ -142,16 +211,20 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory, 
   const uint32_t room = std::min(SendLane::kMessages, qp.recv_entries);
   if (!cq.HasRoomFor(cq.lane_room + room)) return false;
   core_.env.verbs.completions().Publish();
-  received = {.memory = memory,
-              .is_open = true,
-              .number = number,
-              .receive_index = qp.recv_ring.Consumer(),
-              .room = room};
+  last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;
+  if (last_number_ == 0) last_number_ = 1;
+  received.memory = memory;
+  received.is_open = true;
+  received.number = last_number_;
+  received.receive_index = qp.recv_ring.Consumer();
+  received.room = room;
+  received.counted = {};
+  received.counted_taken = 0;
   cq.lane_room += room;
   receivers_.push_back(&context);
-  memory->lane().Open(number);
+  memory->lane().Open(received.number, context.responder.expected_psn);
   qp.control->lane.Publish(
-      {.number = number,
+      {.number = received.number,
        .lane = static_cast<uint32_t>(memory->segment()),
        .receive_index = received.receive_index,
        .completion_index = cq.published,
@@ -176,19 +249,34 @@ void Lanes::CloseSent(Time now, QpContext& context) {
 }
 
 void Lanes::SettleSent(QpContext& context) {
-  const Executions done = TakeNew(*context.sent_lane);
+  SentLane& sent = *context.sent_lane;
+  const Executions done = TakeNew(sent.memory->lane(), sent.number, sent.counted);
   if (done.empty()) return;
   core_.counters.messages_sent += done.requests();
   core_.counters.bytes_sent += done.bytes();
-  core_.counters.local_packets += done.there() + done.back();
   context.qp->device->counters.rdma_sends += done.requests();
   done.CountAtRequester(context);
+  if (context.peer_is_local) {
+    core_.counters.local_packets += done.there() + done.back();
+    return;
+  }
+  core_.counters.packets_sent += done.there();
+  core_.counters.packets_received += done.back();
+  core_.env.sink.CountExchanged(done.ForRequester());
 }
 
 void Lanes::SettleReceived(QpContext& context) {
   ReceivedLane& received = *context.received_lane;
-  TakeNew(received).CountAtResponder(context);
-  const LaneCount taken = received.memory->lane().Taken();
+  SendLane& lane = received.memory->lane();
+  if (const Executions done = TakeNew(lane, received.number, received.counted); !done.empty()) {
+    done.CountAtResponder(context);
+    if (received.is_from_elsewhere) {
+      core_.counters.packets_received += done.there();
+      core_.counters.packets_sent += done.back();
+      core_.env.sink.CountExchanged(done.ForResponder());
+    }
+  }
+  const LaneCount taken = lane.Taken();
   if (taken.number == received.number) CountTaken(context, taken.count);
 }
 
@@ -196,7 +284,7 @@ void Lanes::SettleReceived(QpContext& context) {
 void Lanes::CountTaken(QpContext& context, uint32_t taken) {
   ReceivedLane& received = *context.received_lane;
   const uint32_t more = taken - received.counted_taken;
-  if (more > received.counted - received.counted_taken) return;
+  if (more > received.counted.count - received.counted_taken) return;
   received.counted_taken = taken;
   context.qp->device->counters.rdma_recvs += more;
 }
@@ -247,8 +335,9 @@ bool Lanes::Deliver(Time now, QpContext& context, LaneMessage& message) {
   // Memory that was unmapped meanwhile gets no bytes, as with a payload that waits beside its
   // completion.
   (void)core_.payloads.PlaceReceived(context, train_, {}, into);
-  (void)FinishReceive(core_, now, context, &train_, IBV_WC_SUCCESS, bytes);
-  return true;
+  if (FinishReceive(core_, now, context, &train_, IBV_WC_SUCCESS, bytes)) return true;
+  core_.FailQp(now, *context.qp, IBV_EVENT_QP_FATAL);
+  return false;
 }
 
 void Lanes::Settle() {
@@ -262,7 +351,6 @@ void Lanes::EndAll() {
 }
 
 void Lanes::Forget(QpContext& context) {
-  if (context.sent_lane && context.sent_lane->memory) lanes_--;
   context.sent_lane.reset();
   context.received_lane.reset();
 }

@@ -1,8 +1,11 @@
-// The host's side of lanes (emulator/abi/send_lane.h): programs exchange small SENDs of two QPs of
-// this host in memory that they share. The rules of permits.h apply.
+// The host's side of lanes (emulator/abi/send_lane.h): programs exchange small SENDs in memory that
+// they share. Their QPs are of this host, or of two hosts of one user. The rules of permits.h apply
+// to each host.
 //
-// The sender's program adds messages by its permit, which names the lane. The receiver's program
-// takes them while its LaneOffer holds. PSNs and counters of both QPs follow later.
+// The sender's host makes the memory. The receiver's host opens the lane, while its QP has answered
+// all requests, and tells its program (LaneOffer). The sender's host then tells its own program by
+// a permit. Between two hosts, the sender's host offers the memory once. The receiver's host opens
+// the lane again after each SEND that it has executed. PSNs and counters of both QPs follow later.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +14,9 @@
 #include <vector>
 
 #include "emulator/base/memory.h"
+#include "emulator/transport/engine.h"
+#include "emulator/transport/executions.h"
+#include "emulator/transport/permit_offer.h"
 #include "emulator/transport/qp_context.h"
 #include "emulator/transport/train.h"
 
@@ -18,7 +24,7 @@ namespace rdmaemu::transport {
 
 class Core;
 
-// The memory of one lane. It lasts as long as one of its two QPs uses it.
+// The memory of one lane. It lasts as long as one of its QPs uses it.
 class LaneMemory {
  public:
   LaneMemory(SharedMemory& memory, const Segment& segment) : memory_(memory), segment_(segment) {}
@@ -36,17 +42,30 @@ class LaneMemory {
 
 class Lanes {
  public:
-  // The most lanes of a host. Each one is a descriptor, and a mapping in two programs.
+  // The most QPs of a host that have sent or received by a lane in their present lives. Each lane
+  // is a descriptor, and a mapping in two programs.
   static constexpr size_t kMaxLanes = 128;
 
   explicit Lanes(Core& core) : core_(core) {}
 
-  // Opens the lane for SENDs like `request`, which was the last one in the queue and has completed.
-  // Does nothing if they need a host.
+  // Lets the QP's program use a lane for SENDs like `request`, which was the last one in the queue
+  // and has completed. Does nothing if they need a host.
   void Grant(Time now, QpContext& context, const SendWqe& request);
   // Closes the QP's lane before the host executes a posted request, and counts the messages.
   void Interrupt(Time now, QpContext& context) {
     if (context.sent_lane && context.sent_lane->is_open) CloseSent(now, context);
+  }
+  // Opens a lane that the peer's host has made.
+  void TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow, const PermitOffer& offer,
+                 const Engine::OpenLane& open);
+  // Closes the QP's lane before a request of its peer is handled, and takes the messages in it.
+  void RequestArrives(QpContext& context) {
+    if (context.received_lane && context.received_lane->is_open) CloseReceived(latest_, context);
+  }
+  // Opens the QP's lane again after this host has executed a SEND of another host.
+  void Executed(Time now, QpContext& context, const Train& send) {
+    if (context.received_lane && context.received_lane->is_from_elsewhere)
+      Reopen(now, context, send);
   }
   // Counts the messages of all QPs. Call this before someone reads a counter.
   void Settle();
@@ -58,18 +77,20 @@ class Lanes {
   static SegmentId LaneOf(const QpContext& context, bool receives);
 
  private:
-  // The most grants without a lane after those that no program used.
-  static constexpr uint32_t kMostSkips = 1023;
-  // The program opens a lane when it posts a receive. It may post many receives together, so this
-  // many openings in a row may be in vain.
-  static constexpr uint32_t kPatience = 64;
+  // A host offers a lane again after so many grants without a lane that the other host has opened.
+  static constexpr uint32_t kGrantsBetweenOffers = 256;
 
+  bool MayUse() const;
   bool MayGrant(const QpContext& context, const SendWqe& request) const;
-  bool Skips(SentLane& sent) const;
+  std::shared_ptr<LaneMemory> Make(const Segment& segment);
   bool HasMemory(QpContext& context);
-  uint32_t NextNumber();
+  // Open the lane of the peer. Return false if the sender must not use it now.
+  bool OpenHere(QpContext& context);
+  bool IsOpenElsewhere(QpContext& context);
+  void Offer(QpContext& context);
   // Lets the QP's program take messages. Returns false if they need this host.
-  bool Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory, uint32_t number);
+  bool Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory);
+  void Reopen(Time now, QpContext& context, const Train& send);
   void CloseSent(Time now, QpContext& context);
   void CloseReceived(Time now, QpContext& context);
   void SettleSent(QpContext& context);
@@ -79,11 +100,11 @@ class Lanes {
   bool Deliver(Time now, QpContext& context, LaneMessage& message);
 
   Core& core_;
-  size_t lanes_ = 0;
-  uint32_t last_number_ = 0;
-  Time latest_{};  // when the host last looked at a lane
-  std::vector<QpContext*> senders_, receivers_;  // those with an open lane
-  Train train_;  // reused for each message
+  std::shared_ptr<void> live_ = std::make_shared<char>();  // each LaneMemory holds it
+  uint32_t last_number_ = 0;                               // of the openings by this host
+  Time latest_{};                                          // when the host last looked at a lane
+  std::vector<QpContext*> senders_, receivers_;            // those with an open lane
+  Train train_;                                            // reused for each message
 };
 
 }  // namespace rdmaemu::transport

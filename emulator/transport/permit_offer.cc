@@ -14,8 +14,8 @@ std::optional<PermitOffer> PermitOffer::Parse(std::span<const std::byte> bytes) 
   PermitOffer offer;
   if (bytes.size() != sizeof offer) return std::nullopt;
   std::memcpy(static_cast<void*>(&offer), bytes.data(), sizeof offer);
-  if (offer.page.slot >= JobPage::kLentPermits || offer.number == 0 ||
-      (offer.psn & ~wire::kPsnMask) != 0) {
+  if (offer.is_lane > 1 || offer.page.slot >= JobPage::kLentPermits ||
+      (offer.number == 0 && offer.is_lane == 0) || (offer.psn & ~wire::kPsnMask) != 0) {
     return std::nullopt;
   }
   return offer;

@@ -167,6 +167,7 @@ bool Permits::Offer(QpContext& context, const SendWqe& request) {
                     .rights = static_cast<uint32_t>(RightsOf(qp)),
                     .owner = granted.owner,
                     .number = granted.offered,
+                    .is_lane = 0,
                     .page = qp.share().jobs_place};
   offer.page.slot = granted.slot - 1;
   const wire::UdpFlow flow{qp.path.source, qp.path.destination, wire::kRoceUdpPort,
@@ -191,6 +192,7 @@ void Permits::Grant(QpContext& context, const SendWqe& request) {
   }
   permit.number = NextPermitNumber(granted.last_number);
   granted.is_given = true;
+  environment_.verbs.completions().Publish();  // before those of the program
   context.qp->control->permit.Publish(permit);
 }
 

@@ -3,6 +3,7 @@
 // work).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -164,27 +165,60 @@ struct PermitLoan {
 
 class LaneMemory;
 
+// The messages of a lane's present opening that a host has counted (lanes.h).
+struct CountedMessages {
+  uint32_t count = 0;
+  uint64_t bytes = 0, extra_bytes = 0;
+};
+
+// Tries less and less often what was in vain.
+class Patience {
+ public:
+  // Call this before each attempt. Returns false if this one must be left out.
+  bool MayTry() {
+    if (skips_left_ > 0) {
+      skips_left_--;
+      return false;
+    }
+    if (++vain_ > kPatience) {
+      skips_left_ = (uint32_t{1} << std::min(vain_ - kPatience, kMostDoublings)) - 1;
+    }
+    return true;
+  }
+  void Succeeded() { vain_ = skips_left_ = 0; }
+
+ private:
+  // A program opens a lane when it posts a receive. It may post many receives together, so as many
+  // attempts in a row may be in vain.
+  static constexpr uint32_t kPatience = 64;
+  static constexpr uint32_t kMostDoublings = 10;
+
+  uint32_t vain_ = 0;
+  uint32_t skips_left_ = 0;
+};
+
 // The lane of a requester's SENDs (lanes.h).
 struct SentLane {
   std::shared_ptr<LaneMemory> memory;
-  bool is_open = false;      // and not interrupted
-  uint32_t number = 0;       // of the last opening
-  uint32_t counted = 0;      // messages of this opening that the host has counted
-  uint64_t bytes = 0, extra_bytes = 0;  // of these messages
-  uint32_t wasted = 0;       // openings in a row without a message
-  uint32_t skips_left = 0;   // grants without an opening, because openings are wasted
+  uint32_t grants_until_offer = 0;  // to the peer's host
+  bool is_open = false;             // and not interrupted
+  uint32_t number = 0;              // of the last opening
+  CountedMessages counted{};
+  Patience patience;
 };
 
 // The lane of a responder (lanes.h).
 struct ReceivedLane {
   std::shared_ptr<LaneMemory> memory;
+  bool is_from_elsewhere = false;  // the sender is a QP of another host
+  JobReference reference{};        // of the memory in that host
+  Patience patience;
   bool is_open = false;
   uint32_t number = 0;
   uint32_t receive_index = 0;  // in the receive ring, of the receive for the first message
   uint32_t room = 0;           // in CompletionQueue::lane_room
-  uint32_t counted = 0;        // messages of this opening that the host has counted
-  uint32_t counted_taken = 0;  // those that the program has taken
-  uint64_t bytes = 0, extra_bytes = 0;  // of the counted messages
+  CountedMessages counted{};
+  uint32_t counted_taken = 0;  // of them, those that the program has taken
 };
 
 struct QpContext final : TransportState {
@@ -200,7 +234,7 @@ struct QpContext final : TransportState {
   bool is_parking = false;
   WriteCursor ahead;
   GrantedPermit permit;
-  std::unique_ptr<PermitLoan> lent;  // nullptr: none
+  std::unique_ptr<PermitLoan> lent;             // nullptr: none
   std::unique_ptr<SentLane> sent_lane;          // nullptr: none
   std::unique_ptr<ReceivedLane> received_lane;  // nullptr: none
 

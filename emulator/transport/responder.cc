@@ -273,6 +273,7 @@ void Responder::HandleData(Time now, QpContext& context, Train& train) {
   if (consumes && !context.responder.receive && !TakeReceive(now, context, train)) return;
   if (!(info.write ? PlaceWrite(now, context, train) : PlaceSend(now, context, train))) return;
   Accept(now, context, train);
+  if (info.send) core_.lanes.Executed(now, context, train);
 }
 
 // Takes a receive. When there is none, sends an RNR NAK and returns false.

@@ -40,8 +40,8 @@ bool TakeCurrent(CompletionQueue& cq) {
     client::AcquireFromDevice();
   } else {
     cq.ring_first = !cq.ring_first;
-    const bool is_taken = cq.ring_first ? TakeFromRing(cq) || TakeFromLane(cq)
-                                        : TakeFromLane(cq) || TakeFromRing(cq);
+    const bool is_taken =
+        cq.ring_first ? TakeFromRing(cq) || TakeFromLane(cq) : TakeFromLane(cq) || TakeFromRing(cq);
     if (!is_taken) return false;
   }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);

@@ -202,8 +202,7 @@ void GiveRoom(QueuePair& qp) {
   if (number != mine.number && !Open(qp)) return;
   const uint32_t before = mine.room, producer = qp.recv_ring.Producer();
   while (mine.next_checked != producer && mine.room - before < kMostChecked) {
-    const uint32_t bytes =
-        BytesOf(mine, *qp.recv_ring.SlotAs<rxe_recv_wqe>(mine.next_checked));
+    const uint32_t bytes = BytesOf(mine, *qp.recv_ring.SlotAs<rxe_recv_wqe>(mine.next_checked));
     if (bytes == 0) break;
     mine.room_bytes = std::min(mine.room_bytes, bytes);
     mine.next_checked = qp.recv_ring.Next(mine.next_checked);
@@ -243,8 +242,8 @@ void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory) {
     const Waiting waiting = WaitingIn(qp->received);
     for (uint32_t i = 0; i < waiting.count; i++) {
       const uint32_t index = qp->received.receive_index + waiting.first + i;
-      const rxe_sge sge = *reinterpret_cast<const rxe_sge*>(
-          qp->recv_ring.SlotAs<rxe_recv_wqe>(index) + 1);
+      const rxe_sge sge =
+          *reinterpret_cast<const rxe_sge*>(qp->recv_ring.SlotAs<rxe_recv_wqe>(index) + 1);
       Place(qp->received, sge, qp->received.lane->MessageAt(waiting.first + i), memory);
     }
   }

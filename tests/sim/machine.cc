@@ -62,15 +62,18 @@ class Machine::Port final : public Network {
   bool SendOffer(const wire::UdpFlow& flow, std::span<const std::byte> offer) override {
     if (!setup_.directs || !setup_.network->Takes(flow)) return false;
     Datagram datagram{flow, {offer.begin(), offer.end()}, false, WireForm::kPermitOffers};
-    datagram.page = PageAt(transport::PermitOffer::Parse(offer)->page);
-    if (datagram.page == nullptr) setup_.verdict->Complain("network", "an offer of no page");
+    datagram.memory = MemoryAt(transport::PermitOffer::Parse(offer)->page);
+    if (datagram.memory == nullptr) setup_.verdict->Complain("network", "an offer of no page");
     unsent_.push_back(std::make_shared<Unsent>(Unsent{std::move(datagram), Unsent::kFilled}));
     SendFilled();
     return true;
   }
-  std::shared_ptr<JobPage> OpenJobPage(const JobReference&) override { return offered_; }
-  // The page of the offer that the host receives now.
-  void SetOffered(std::shared_ptr<JobPage> page) { offered_ = std::move(page); }
+  std::shared_ptr<JobPage> OpenJobPage(const JobReference&) override { return PageAt(offered_); }
+  Result<Segment> OpenLane(const JobReference&, SharedMemory& own) override {
+    return static_cast<testing::FakeSharedMemory&>(own).Adopt(offered_, sizeof(SendLane));
+  }
+  // The memory of the offer that the host receives now.
+  void SetOffered(std::shared_ptr<std::byte> memory) { offered_ = std::move(memory); }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {
     if (!groups_.insert({local, group}).second) {
       setup_.verdict->Complain("network", group.ToString() + " is joined twice");
@@ -136,14 +139,16 @@ class Machine::Port final : public Network {
     std::optional<JobReference> job = {};
     std::shared_ptr<DirectCopy> copy = {};
   };
-  std::shared_ptr<JobPage> PageAt(const JobReference& job) const {
-    const std::shared_ptr<std::byte> memory = segments_.Map(SegmentId{job.segment}, job.offset);
+  std::shared_ptr<std::byte> MemoryAt(const JobReference& job) const {
+    return segments_.Map(SegmentId{job.segment}, job.offset);
+  }
+  static std::shared_ptr<JobPage> PageAt(const std::shared_ptr<std::byte>& memory) {
     return {memory, reinterpret_cast<JobPage*>(memory.get())};
   }
   // Returns false if the form refers to no copy.
   bool Direct(Unsent& unsent, const DirectHandler& direct) {
     if (!unsent.job || unsent.state != Unsent::kUnfilled) return false;
-    const std::shared_ptr<JobPage> page = PageAt(*unsent.job);
+    const std::shared_ptr<JobPage> page = PageAt(MemoryAt(*unsent.job));
     if (page == nullptr) return false;
     unsent.copy =
         std::make_shared<DirectCopy>(page, *unsent.job, uint8_t{Unsent::kPlaced}, *setup_.tally);
@@ -184,7 +189,7 @@ class Machine::Port final : public Network {
   Datagram pending_;
   std::deque<std::shared_ptr<Unsent>> unsent_;
   std::map<NetAddress, std::vector<std::weak_ptr<Transit>>> in_transit_;  // by destination
-  std::shared_ptr<JobPage> offered_;
+  std::shared_ptr<std::byte> offered_;
   std::set<std::pair<NetAddress, NetAddress>> groups_;  // own address and group
 };
 
@@ -270,7 +275,7 @@ void Machine::LookAhead(const NetAddress& at, const DirectHandler& direct) {
 
 void Machine::Receive(const Datagram& datagram) {
   const std::span<const std::byte> bytes = datagram.bytes;
-  port_->SetOffered(datagram.page);
+  port_->SetOffered(datagram.memory);
   host_->Receive(*setup_.now, datagram.flow, {&bytes, 1}, nullptr, datagram.form);
   port_->SetOffered(nullptr);
 }

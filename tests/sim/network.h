@@ -42,7 +42,7 @@ struct Datagram {
   bool corrupt = false;
   WireForm form = WireForm::kDatagrams;
   std::shared_ptr<Transit> transit = {};
-  std::shared_ptr<JobPage> page = {};  // of kPermitOffers: the one to which the offer refers
+  std::shared_ptr<std::byte> memory = {};  // of kPermitOffers: to which the offer refers
 };
 // Calls `packet` with each UDP payload that the datagram stands for. An offer is none.
 void ForEachPacket(const Datagram& datagram,

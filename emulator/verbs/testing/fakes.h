@@ -49,6 +49,13 @@ class FakeSharedMemory final : public SharedMemory {
     if (found == segments_.end()) return nullptr;
     return {found->second, found->second->bytes.data() + offset};
   }
+  // Acts as AdoptSegment with a descriptor of another host's segment.
+  // `memory` is what its Map has returned.
+  Segment Adopt(std::shared_ptr<std::byte> memory, size_t bytes) {
+    const SegmentId id{++last_};
+    segments_[id] = std::make_shared<Mapping>(std::move(memory), bytes);
+    return Segment{id, segments_[id]->bytes};
+  }
   size_t live_segments() const { return segments_.size(); }
   std::span<std::byte> Bytes(SegmentId id) const { return segments_.at(id)->bytes; }
   // Every live segment, in the order of creation.
@@ -75,8 +82,10 @@ class FakeSharedMemory final : public SharedMemory {
       mprotect(start, size, PROT_READ | PROT_WRITE);
       bytes = {start, size};
     }
+    Mapping(std::shared_ptr<std::byte> other, size_t size)
+        : bytes(other.get(), size), borrowed(std::move(other)) {}
     ~Mapping() {
-      if (bytes.data() != nullptr) {
+      if (bytes.data() != nullptr && borrowed == nullptr) {
         munmap(bytes.data() - kGuardBytes, bytes.size() + 2 * kGuardBytes);
       }
     }
@@ -84,6 +93,7 @@ class FakeSharedMemory final : public SharedMemory {
     Mapping& operator=(const Mapping&) = delete;
     static constexpr size_t kGuardBytes = 4096;
     std::span<std::byte> bytes;
+    std::shared_ptr<std::byte> borrowed;  // another host's
   };
   std::map<SegmentId, std::shared_ptr<Mapping>> segments_;
   std::vector<std::shared_ptr<Mapping>> kept_;
