@@ -3,6 +3,7 @@
 #include "emulator/transport/form_targets.h"
 
 #include "emulator/transport/copy_jobs_for_test.h"
+#include "emulator/transport/copy_waits.h"
 #include "emulator/transport/foreign_job.h"
 
 namespace rdmaemu::transport::testing {

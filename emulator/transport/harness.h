@@ -67,7 +67,7 @@ class Node final : public DatagramSink {
         address(*NetAddress::Parse(address)),
         verbs({shared_memory, counters, memory, random, trace, {}, payload_shortcuts}),
         engine({verbs, memory, random, *this, trace, nullptr, nullptr, nullptr,
-                [this] { return permits_execution; }}) {
+                [this] { return permits_execution; }, &shared_memory}) {
     verbs.SetTransport(&engine);
     Profile profile = *BuiltInProfile("rxe");
     verbs.AddDevice(DeviceConfig{"rxe0", profile, {{this->address, 9000}}});

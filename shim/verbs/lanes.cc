@@ -85,8 +85,12 @@ bool Open(QueuePair& qp) {
   // Polls of a queue for one thread take no lock.
   if (cq.has_timestamps || cq.single_threaded) refuses.store(1, std::memory_order_seq_cst);
   if (refuses.load(std::memory_order_seq_cst) != 0) return false;
+  if (mine.refused_id == offer.lane) return false;
   SendLane* const lane = mine.id == offer.lane ? mine.lane : Map(qp, offer.lane, true);
-  if (lane == nullptr) return false;
+  if (lane == nullptr) {
+    mine.refused_id = offer.lane;
+    return false;
+  }
   SendLane* unused = nullptr;
   {
     const LaneListGuard list_guard;
@@ -178,12 +182,11 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   const Permit permit = qp.control->permit.Read();
   if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
   if (qp.sent_id != permit.lane) {
-    SendLane* const lane = Map(qp, permit.lane, false);
-    if (lane == nullptr) return false;
     if (qp.sent != nullptr) client::UnmapLane(qp.sent);
-    qp.sent = lane;
+    qp.sent = Map(qp, permit.lane, false);
     qp.sent_id = permit.lane;
   }
+  if (qp.sent == nullptr) return false;
   SendLane& lane = *qp.sent;
   const LaneCount added = lane.Added();
   if (added.number != permit.lane_number ||

@@ -100,6 +100,7 @@ struct ReceivedLane {
   ib_uverbs_wc completion;
   QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too
   // Under the receive lock.
+  uint32_t refused_id;    // a lane that the process could not map
   uint32_t next_checked;  // ring index of the next receive that was not checked
   uint32_t room, room_bytes;
 };
@@ -128,7 +129,7 @@ struct QueuePair {
   uint64_t posted_ns;    // when the program last posted a request for the host
   uint64_t executed_ns;  // when it last executed an unsignaled one itself
   bool is_refused;       // the system denies the program the memory of the other process
-  SendLane* sent;        // the lane `sent_id` (lanes.h), under send_lock
+  SendLane* sent;        // the lane `sent_id` (lanes.h), or nullptr; under send_lock
   uint32_t sent_id;
   ReceivedLane received;
   // Between wr_start and wr_complete, under send_lock.
