@@ -82,9 +82,10 @@ class LanesTest : public ::testing::TestWithParam<bool> {
   }
   LaneOffer Offered() { return y.qp->control->lane.Read(); }
   bool HasLane() { return Granted().lane != 0 && Offered().number == Granted().lane_number; }
+  // The last lane that the sender's program had.
   SendLane& Lane() {
-    return *reinterpret_cast<SendLane*>(
-        world.a.shared_memory.Bytes(SegmentId{Granted().lane}).data());
+    if (const uint32_t lane = Granted().lane; lane != 0) last_lane = SegmentId{lane};
+    return *reinterpret_cast<SendLane*>(world.a.shared_memory.Bytes(last_lane).data());
   }
   // Acts as the receiver's program, which says how many messages may come.
   void GiveRoom(uint32_t messages = kPosted) {
@@ -132,6 +133,7 @@ class LanesTest : public ::testing::TestWithParam<bool> {
 
   World world;
   Endpoint x, y;
+  SegmentId last_lane = SegmentId::kNone;
   uint64_t posted = 0;
   int opened = 0;
   bool has_lane_memory = true;
