@@ -158,12 +158,11 @@ struct SendLane {
 // What a host tells the receiver's program about an open lane. A reader compares `number` before
 // and after it has read the other members.
 struct LaneOffer {
-  uint32_t number;            // of the opening; 0: none
-  uint32_t lane;              // which lane; a program maps each one once
-  uint32_t receive_index;     // in the receive ring, of the receive for the first message
-  uint32_t completion_index;  // in the ring of the receive CQ: earlier completions come first
-  PermittedRegion region;     // of the receives' memory
-  ib_uverbs_wc completion;    // what the completions have in common
+  uint32_t number;          // of the opening; 0: none
+  uint32_t lane;            // which lane; a program maps each one once
+  uint32_t receive_index;   // in the receive ring, of the receive for the first message
+  PermittedRegion region;   // of the receives' memory
+  ib_uverbs_wc completion;  // what the completions have in common
 
   // Publishes an offer, or ends the published one (`to.number` is 0).
   void Publish(const LaneOffer& to) { PublishNumbered(*this, to); }

@@ -259,6 +259,7 @@ class Engine::Impl final : public Receiver {
     core_.RegionEnded(of_region->region.lkey, parking_.AwaitsCopies());
   }
   void CloseLanes() { core_.lanes.EndAll(); }
+  void TakeFromLane(CompletionQueue& cq) { core_.lanes.TakeFrom(cq); }
   SegmentId LaneOf(QueuePair& qp, bool receives) {
     return Lanes::LaneOf(core_.ContextOf(qp), receives);
   }
@@ -644,6 +645,7 @@ void Engine::QpStateChanged(Time now, QueuePair& qp, ibv_qp_state from) {
 void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesChanged(qp); }
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 void Engine::CloseLanes() { impl_->CloseLanes(); }
+void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
 SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }

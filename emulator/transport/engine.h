@@ -189,6 +189,7 @@ class Engine : public TransportHooks {
   void QpDestroyed(Time now, QueuePair& qp) override;
   void Quiesce(const PayloadScope& scope) override;
   void CloseLanes() override;
+  void TakeFromLane(CompletionQueue& cq) override;
   SegmentId LaneOf(QueuePair& qp, bool receives) override;
 
   const EngineCounters& counters() const;

@@ -69,9 +69,7 @@ std::shared_ptr<LaneMemory> Lanes::Make(const Segment& segment) {
           [live = live_](LaneMemory* memory) { delete memory; }};
 }
 
-bool Lanes::HasMemory(QpContext& context) {
-  if (!context.sent_lane) context.sent_lane = std::make_unique<SentLane>();
-  SentLane& sent = *context.sent_lane;
+bool Lanes::HasMemory(SentLane& sent) {
   if (sent.memory) return true;
   if (static_cast<size_t>(live_.use_count()) > kMaxLanes) return false;
   const Result<Segment> segment = core_.env.lanes->CreateSegment(sizeof(SendLane));
@@ -85,7 +83,8 @@ void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
   if (!MayGrant(context, request)) return;
   latest_ = now;
   Permit permit{};
-  if (!SetOwnHalf(core_.env, context, request, permit) || !HasMemory(context)) return;
+  if (!SetOwnHalf(core_.env, context, request, permit)) return;
+  if (!context.sent_lane) context.sent_lane = std::make_unique<SentLane>();
   SentLane& sent = *context.sent_lane;
   if (sent.counted.count > 0) sent.patience.Succeeded();
   sent.counted = {};
@@ -102,8 +101,8 @@ void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
 bool Lanes::OpenHere(QpContext& context) {
   QpContext* const peer = LocalPeerOf(core_.env, context);
   SentLane& sent = *context.sent_lane;
-  if (peer == nullptr || !IsReady(core_.env, context, *peer) || !sent.patience.MayTry() ||
-      !Lend(*peer, sent.memory)) {
+  if (peer == nullptr || !IsReady(core_.env, context, *peer) || !MayLend(*peer) ||
+      !sent.patience.MayTry() || !HasMemory(sent) || !Lend(*peer, sent.memory)) {
     return false;
   }
   sent.number = peer->received_lane->number;
@@ -112,6 +111,10 @@ bool Lanes::OpenHere(QpContext& context) {
 
 bool Lanes::IsOpenElsewhere(QpContext& context) {
   SentLane& sent = *context.sent_lane;
+  if (!sent.memory) {
+    Offer(context);
+    return false;
+  }
   SendLane& lane = sent.memory->lane();
   const LaneCount added = lane.Added();
   if (added.number == 0 || (added.number & LaneCount::kClosed) != 0 || added.count != 0 ||
@@ -126,28 +129,28 @@ bool Lanes::IsOpenElsewhere(QpContext& context) {
 void Lanes::Offer(QpContext& context) {
   SentLane& sent = *context.sent_lane;
   const QueuePair& qp = *context.qp;
-  const int descriptor = core_.env.lanes->Descriptor(sent.memory->segment());
-  if (descriptor < 0) return;
   // The other host opens the lane again by itself, unless it has lost the offer.
   if (sent.grants_until_offer > 0) {
     sent.grants_until_offer--;
     return;
   }
   sent.grants_until_offer = kGrantsBetweenOffers;
-  const PermitOffer offer{
-      .destination_qpn = qp.attr.dest_qp_num,
-      .source_qpn = qp.qpn,
-      .psn = context.requester.next_psn,
-      .mtu_bytes = context.mtu_bytes,
-      .rkey = 0,
-      .rights = 0,
-      .owner = 0,
-      .number = 0,
-      .is_lane = 1,
-      .page = {.segment = static_cast<uint32_t>(sent.memory->segment()), .fd = descriptor}};
+  if (sent.number == 0) sent.memory.reset();  // the other host has not opened the last one
+  if (!HasMemory(sent)) return;
+  const PermitOffer offer{.destination_qpn = qp.attr.dest_qp_num,
+                          .source_qpn = qp.qpn,
+                          .psn = context.requester.next_psn,
+                          .mtu_bytes = context.mtu_bytes,
+                          .rkey = 0,
+                          .rights = 0,
+                          .owner = 0,
+                          .number = 0,
+                          .is_lane = 1,
+                          .page = {.segment = static_cast<uint32_t>(sent.memory->segment()),
+                                   .fd = core_.env.lanes->Descriptor(sent.memory->segment())}};
   const wire::UdpFlow flow{qp.path.source, qp.path.destination, wire::kRoceUdpPort,
                            wire::kRoceUdpPort};
-  (void)core_.env.sink.OfferPermit(flow, offer.bytes());
+  if (offer.page.fd < 0 || !core_.env.sink.OfferPermit(flow, offer.bytes())) sent.memory.reset();
 }
 
 void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
@@ -161,6 +164,7 @@ void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
   }
   latest_ = now;
   RequestArrives(context);
+  if (!MayLend(context)) return;
   const bool is_known = context.received_lane && context.received_lane->is_from_elsewhere &&
                         context.received_lane->reference.segment == offer.page.segment &&
                         context.received_lane->reference.fd == offer.page.fd;
@@ -187,29 +191,30 @@ void Lanes::Reopen(Time now, QpContext& context, const Train& send) {
   if (received.patience.MayTry()) (void)Lend(context, received.memory);
 }
 
+bool Lanes::MayLend(const QpContext& context) const {
+  const QueuePair& qp = *context.qp;
+  const bool is_answering = qp.state() == IBV_QPS_RTS || context.responder.established;
+  return is_answering && core_.env.verbs.Carries(qp) && qp.srq == nullptr &&
+         qp.share().sole_process != ProcessId::kNone && context.responder.receive_key != 0 &&
+         std::atomic_ref(qp.recv_cq->control->refuses_lanes).load(std::memory_order_relaxed) == 0;
+}
+
 bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) {
   QueuePair& qp = *context.qp;
   CompletionQueue& cq = *qp.recv_cq;
-  const ProcessId process = qp.share().sole_process;
-  const bool is_answering = qp.state() == IBV_QPS_RTS || context.responder.established;
-  if (!is_answering || !core_.env.verbs.Carries(qp) || qp.srq != nullptr ||
-      process == ProcessId::kNone || context.responder.receive_key == 0 ||
-      std::atomic_ref(cq.control->refuses_lanes).load(std::memory_order_relaxed) != 0 ||
-      !memory->lane().IsQuiet()) {
-    return false;
-  }
+  if (!MayLend(context) || !memory->lane().IsQuiet()) return false;
   const MemoryRegion* const region =
       core_.env.verbs.FindRegion(*qp.pd, context.responder.receive_key, false);
-  if (region == nullptr || region->process != process ||
+  if (region == nullptr || region->process != qp.share().sole_process ||
       (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return false;
   }
   if (!context.received_lane) context.received_lane = std::make_unique<ReceivedLane>();
   ReceivedLane& received = *context.received_lane;
   if (received.is_open) CloseReceived(latest_, context);
-  // The lane's messages must fit into the CQ, beside those of its other lanes.
+  // The lane's messages must fit into the CQ.
   const uint32_t room = std::min(SendLane::kMessages, qp.recv_entries);
-  if (!cq.HasRoomFor(cq.lane_room + room)) return false;
+  if (cq.lane_room != 0 || !cq.HasRoomFor(room)) return false;
   core_.env.verbs.completions().Publish();
   last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;
   if (last_number_ == 0) last_number_ = 1;
@@ -217,17 +222,15 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   received.is_open = true;
   received.number = last_number_;
   received.receive_index = qp.recv_ring.Consumer();
-  received.room = room;
   received.counted = {};
   received.counted_taken = 0;
-  cq.lane_room += room;
+  cq.lane_room = room;
   receivers_.push_back(&context);
   memory->lane().Open(received.number, context.responder.expected_psn);
   qp.control->lane.Publish(
       {.number = received.number,
        .lane = static_cast<uint32_t>(memory->segment()),
        .receive_index = received.receive_index,
-       .completion_index = cq.published,
        .region = Permitted(*region, context.responder.receive_key, IBV_ACCESS_LOCAL_WRITE),
        .completion = CompletionOf(qp)});
   return true;
@@ -293,7 +296,7 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   QueuePair& qp = *context.qp;
   ReceivedLane& received = *context.received_lane;
   received.is_open = false;
-  qp.recv_cq->lane_room -= std::exchange(received.room, 0);
+  qp.recv_cq->lane_room = 0;
   std::erase(receivers_, &context);
   qp.control->lane.Publish({});
   const std::shared_ptr<LaneMemory> memory = received.memory;
@@ -308,6 +311,7 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   for (uint32_t at = first; at != all; at++) {
     if (!Deliver(now, context, lane.MessageAt(at))) break;
   }
+  core_.env.verbs.completions().Publish();
   lane.HavePlaced(all - first);
 }
 
@@ -338,6 +342,16 @@ bool Lanes::Deliver(Time now, QpContext& context, LaneMessage& message) {
   if (FinishReceive(core_, now, context, &train_, IBV_WC_SUCCESS, bytes)) return true;
   core_.FailQp(now, *context.qp, IBV_EVENT_QP_FATAL);
   return false;
+}
+
+void Lanes::TakeFrom(CompletionQueue& cq) {
+  const auto found = std::ranges::find_if(
+      receivers_, [&cq](const QpContext* context) { return context->qp->recv_cq == &cq; });
+  if (found == receivers_.end()) return;
+  SendLane& lane = (*found)->received_lane->memory->lane();
+  if (lane.Added().count != lane.Taken().count || !cq.HasRoomFor(cq.lane_room)) {
+    CloseReceived(latest_, **found);
+  }
 }
 
 void Lanes::Settle() {

@@ -67,6 +67,9 @@ class Lanes {
     if (context.received_lane && context.received_lane->is_from_elsewhere)
       Reopen(now, context, send);
   }
+  // Call this before the queue gets a completion. Closes its lane, if the lane has messages or
+  // leaves no room for a completion.
+  void TakeFrom(CompletionQueue& cq);
   // Counts the messages of all QPs. Call this before someone reads a counter.
   void Settle();
   // Closes all lanes. Takes the messages that no program has taken.
@@ -83,11 +86,13 @@ class Lanes {
   bool MayUse() const;
   bool MayGrant(const QpContext& context, const SendWqe& request) const;
   std::shared_ptr<LaneMemory> Make(const Segment& segment);
-  bool HasMemory(QpContext& context);
+  bool HasMemory(SentLane& sent);
   // Open the lane of the peer. Return false if the sender must not use it now.
   bool OpenHere(QpContext& context);
   bool IsOpenElsewhere(QpContext& context);
   void Offer(QpContext& context);
+  // Returns true if the QP and its program can take messages by a lane.
+  bool MayLend(const QpContext& context) const;
   // Lets the QP's program take messages. Returns false if they need this host.
   bool Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory);
   void Reopen(Time now, QpContext& context, const Train& send);

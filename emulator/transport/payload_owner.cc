@@ -66,6 +66,7 @@ ReceiveSlot* PayloadOwner::SlotFor(const QpContext& context, const Train& train,
   }
   CompletionQueue& cq = *context.qp->recv_cq;
   GroupShare& share = *cq.context->share;
+  cq.TakeFromLane();
   if (share.sole_process == ProcessId::kNone || !cq.HasRoom()) return nullptr;
   if (!cq.has_waiting) {
     cq.has_waiting = true;

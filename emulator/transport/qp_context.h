@@ -216,7 +216,6 @@ struct ReceivedLane {
   bool is_open = false;
   uint32_t number = 0;
   uint32_t receive_index = 0;  // in the receive ring, of the receive for the first message
-  uint32_t room = 0;           // in CompletionQueue::lane_room
   CountedMessages counted{};
   uint32_t counted_taken = 0;  // of them, those that the program has taken
 };

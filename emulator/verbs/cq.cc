@@ -44,6 +44,8 @@ void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& co
 }  // namespace
 
 bool CompletionQueue::Push(const CqEntry& entry, bool solicited) {
+  // An entry whose payload is beside it has its place already.
+  if (entry.payload == 0) TakeFromLane();
   if (!HasRoom()) {
     std::atomic_ref(control->overrun).store(1, std::memory_order_release);
     async->RaiseCq(*this, IBV_EVENT_CQ_ERR);
@@ -78,7 +80,7 @@ void CompletionQueue::Publish() {
   if (raises) RaiseChannel(*channel, cookie, *counters);
 }
 
-void CompletionQueue::CloseLanes() { async->CloseLanes(*this); }
+void CompletionQueue::TakeFromLaneNow() { async->TakeFromLane(*this); }
 
 void CompletionBatch::PublishAll() {
   for (CompletionQueue* const queue : queues_) queue->Publish();
@@ -310,12 +312,12 @@ Status Verbs::RaiseCompletionEvent(GroupId id, Handle handle, bool is_beside) {
 Status Verbs::CloseLanes(GroupId id, Handle handle) {
   const Result<CompletionQueue*> cq = Find<CompletionQueue>(id, handle);
   if (!cq) return Pass(cq.error());
-  CloseLanes(**cq);
+  if (transport_ != nullptr) transport_->CloseLanes();
   return {};
 }
 
-void Verbs::CloseLanes(CompletionQueue&) {
-  if (transport_ != nullptr) transport_->CloseLanes();
+void Verbs::TakeFromLane(CompletionQueue& cq) {
+  if (transport_ != nullptr) transport_->TakeFromLane(cq);
 }
 
 void Verbs::RemoveCq(CompletionQueue& cq) {

@@ -147,7 +147,9 @@ struct CompletionQueue {
   uint32_t consumer_seen = 0;  // the program's index when the host last read it
   bool has_solicited = false;  // among the entries that are not published
   uint32_t users = 0;
-  uint32_t lane_room = 0;  // the most messages in lanes for this queue (abi/send_lane.h)
+  // The most messages in the queue's lane (abi/send_lane.h). 0: it has none. A queue has one lane
+  // at a time, because two would not tell which message came first.
+  uint32_t lane_room = 0;
 
   // Appends a completion. Shows it to the program now, or with the open batch. Raises the channel's
   // event when the queue is armed for it. Returns false when the queue is full (CQ overrun). The
@@ -155,9 +157,8 @@ struct CompletionQueue {
   // ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
   // Returns true when the queue has room for a completion. A completion beside the ring
-  // (CqControl::executed) counts. Closes the queue's lanes if it has no room beside their messages.
+  // (CqControl::executed) counts.
   bool HasRoom() {
-    if (lane_room != 0 && !HasRoomFor(lane_room)) CloseLanes();
     const uint32_t next = ring.Next(producer), after = ring.Next(next);
     if (next != consumer_seen && after != consumer_seen) return true;
     consumer_seen = ring.Consumer();
@@ -180,7 +181,11 @@ struct CompletionQueue {
     return producer == consumer_seen;
   }
   void Publish();
-  void CloseLanes();
+  // Call this before a completion is added. The messages in the queue's lane precede it.
+  void TakeFromLane() {
+    if (lane_room != 0) TakeFromLaneNow();
+  }
+  void TakeFromLaneNow();
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
   CompletionBatch* batch;
   EventCounters* counters;
@@ -313,8 +318,8 @@ struct AsyncEventRaiser {
   virtual ~AsyncEventRaiser() = default;
   virtual void RaiseQp(QueuePair& qp, ibv_event_type type) = 0;
   virtual void RaiseCq(CompletionQueue& cq, ibv_event_type type) = 0;
-  // Moves the messages of the queue's lanes to the queue (TransportHooks::CloseLanes).
-  virtual void CloseLanes(CompletionQueue& cq) = 0;
+  // Moves the messages of the queue's lane to the queue (TransportHooks::TakeFromLane).
+  virtual void TakeFromLane(CompletionQueue& cq) = 0;
   virtual void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) = 0;
 };
 
@@ -334,6 +339,8 @@ struct TransportHooks {
   virtual void Quiesce(const PayloadScope& scope) = 0;
   // Moves the messages of lanes to their receives and completions (abi/send_lane.h).
   virtual void CloseLanes() {}
+  // Does the same for one CQ, if its lane has messages or leaves no room for a completion.
+  virtual void TakeFromLane(CompletionQueue&) {}
   // Returns the shared memory by which the QP receives or sends small messages without this host
   // (abi/send_lane.h). SegmentId::kNone: there is none.
   virtual SegmentId LaneOf(QueuePair&, bool /*receives*/) { return SegmentId::kNone; }

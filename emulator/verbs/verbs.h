@@ -302,7 +302,7 @@ class Verbs final : public VerbsDirectory {
   void FailQp(Time now, QueuePair& qp) override;
   void RaiseQp(QueuePair& qp, ibv_event_type type) override;
   void RaiseCq(CompletionQueue& cq, ibv_event_type type) override;
-  void CloseLanes(CompletionQueue& cq) override;
+  void TakeFromLane(CompletionQueue& cq) override;
   void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) override;
 
  private:

@@ -71,10 +71,10 @@ inline void PrepareToPoll(const CompletionQueue& cq, uint32_t index) {
   PrefetchToRead(cq.slots[index].payload);
 }
 
-int PollCq(ibv_cq* base, int count, ibv_wc* out) {
-  CompletionQueue& cq = *Of(base);
-  if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
-  cq.lock.Lock();
+namespace {
+
+// The caller holds the queue's lock.
+int PollLocked(CompletionQueue& cq, int count, ibv_wc* out) {
   const uint32_t producer = cq.ring.Producer();
   uint32_t consumer = cq.ring.Consumer();
   if (consumer != producer) client::AcquireFromDevice();
@@ -82,9 +82,6 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   if (CqEntry executed; count > 0 && cq.control->TakeExecuted(executed)) {
     client::AcquireFromDevice();
     memcpy(&out[taken++], &executed.wc, sizeof *out);
-  }
-  if (cq.lanes != nullptr && !(cq.ring_first = !cq.ring_first)) {
-    taken += TakeFromLanes(cq, out + taken, count - taken);
   }
   const int before_ring = taken;
   bool begun = false;
@@ -100,10 +97,18 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
     PrepareToPoll(cq, consumer);
   }
   if (taken > before_ring) cq.ring.SetConsumer(consumer);
-  if (cq.lanes != nullptr) {
-    ConsumedEntries(cq, static_cast<uint32_t>(taken - before_ring));
-    taken += TakeFromLanes(cq, out + taken, count - taken);
-  }
+  if (cq.lanes != nullptr) taken += TakeFromLanes(cq, out + taken, count - taken);
+  return taken;
+}
+
+}  // namespace
+
+int PollCq(ibv_cq* base, int count, ibv_wc* out) {
+  CompletionQueue& cq = *Of(base);
+  if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
+  cq.lock.Lock();
+  int taken = PollLocked(cq, count, out);
+  if (taken == 0 && count > 0 && AwaitMovedMessages(cq)) taken = PollLocked(cq, count, out);
   cq.lock.Unlock();
   if (taken == 0) AfterEmptyPoll();
   return taken;

@@ -24,7 +24,6 @@ bool TakeFromRing(CompletionQueue& cq) {
     FetchPayload(cq, consumer);
   }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
-  ConsumedEntries(cq, 1);
   return true;
 }
 
@@ -39,10 +38,8 @@ bool TakeCurrent(CompletionQueue& cq) {
   if (cq.control->TakeExecuted(cq.current)) {
     client::AcquireFromDevice();
   } else {
-    cq.ring_first = !cq.ring_first;
-    const bool is_taken =
-        cq.ring_first ? TakeFromRing(cq) || TakeFromLane(cq) : TakeFromLane(cq) || TakeFromRing(cq);
-    if (!is_taken) return false;
+    const auto take = [&cq] { return TakeFromRing(cq) || TakeFromLane(cq); };
+    if (!take() && !(AwaitMovedMessages(cq) && take())) return false;
   }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
   cq.extended.wr_id = cq.current.wc.wr_id;

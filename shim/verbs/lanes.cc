@@ -107,9 +107,6 @@ bool Open(QueuePair& qp) {
     mine.room_bytes = kMaxLaneBytes;
     mine.region = offer.region;
     mine.completion = offer.completion;
-    const uint32_t consumer = cq.ring.Consumer();
-    const uint32_t before = cq.ring.Distance(consumer, offer.completion_index);
-    mine.entries_before = before <= cq.ring.Count() ? before : 0;
     SetListed(qp, true);
     cq.lock.Unlock();
   }
@@ -151,7 +148,8 @@ void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& mess
 bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
   const ReceivedLane& mine = qp.received;
   const Waiting waiting = WaitingIn(mine);
-  if (waiting.count == 0) return false;
+  // The host takes the messages before it adds a completion. So one that is there came first.
+  if (waiting.count == 0 || !cq.ring.Empty()) return false;
   SendLane& lane = *mine.lane;
   const uint32_t index = mine.receive_index + waiting.first;
   // Another thread may post a receive to the slot as soon as the host has taken the message.
@@ -159,6 +157,7 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
   const uint64_t wr_id = wqe.wr_id;
   const rxe_sge sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
   if (!lane.Take(mine.number, waiting.first)) return false;
+  client::AcquireFromDevice();
   const LaneMessage& message = lane.MessageAt(waiting.first);
   ib_uverbs_wc wc = mine.completion;
   wc.wr_id = wr_id;
@@ -215,20 +214,35 @@ void GiveRoom(QueuePair& qp) {
 }
 
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
-  const bool is_empty = cq.ring.Empty();
   int taken = 0;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    if (is_empty) qp->received.entries_before = 0;
-    if (qp->received.entries_before > 0) continue;
     while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;
   }
   return taken;
 }
 
-void ConsumedEntries(CompletionQueue& cq, uint32_t entries) {
+bool AwaitMovedMessages(CompletionQueue& cq) {
+  bool has_waited = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    qp->received.entries_before -= std::min(entries, qp->received.entries_before);
+    SendLane& lane = *qp->received.lane;
+    while (!lane.IsQuiet() && !client::HostIsGone()) {
+      has_waited = true;
+      client::YieldToHost();
+    }
   }
+  return has_waited;
+}
+
+bool MayHaveMessages(CompletionQueue& cq) {
+  if (std::atomic_ref(cq.lanes).load(std::memory_order_relaxed) == nullptr) return false;
+  // The thread that polls now may take the messages.
+  if (!cq.lock.TryLock()) return true;
+  bool has = false;
+  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    has |= WaitingIn(qp->received).count > 0;
+  }
+  cq.lock.Unlock();
+  return has;
 }
 
 void RefuseLanes(CompletionQueue& cq) {

@@ -18,11 +18,14 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index);
 void GiveRoom(QueuePair& qp);
 
 // Takes messages from the lanes of the queue's queue pairs. Returns how many completions are in
-// `out`. The caller holds the queue's lock.
+// `out`. Completions in the ring precede all messages: takes none while the ring has one. The
+// caller holds the queue's lock.
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count);
-// Call this after `entries` completions of the ring were consumed, with the queue's lock. A
-// completion of the ring precedes the messages of a lane that was opened later.
-void ConsumedEntries(CompletionQueue& cq, uint32_t entries);
+// Waits until the messages that the host has taken from a lane are in the ring. Returns false if
+// there are none. The caller holds the queue's lock.
+bool AwaitMovedMessages(CompletionQueue& cq);
+// Returns true if a lane of the queue may have a message. Any thread may call this.
+bool MayHaveMessages(CompletionQueue& cq);
 
 // Ends the lanes of the queue for good, before it is armed: a message in a lane raises no event.
 void RefuseLanes(CompletionQueue& cq);

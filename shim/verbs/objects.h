@@ -76,7 +76,6 @@ struct CompletionQueue {
   uint32_t comp_events_reported;  // under the channel's lock
   QueuePair* lanes;               // those with a lane for messages (lanes.h); under `lock`
   uint32_t opens_lanes;           // 1: a queue pair may have opened a lane
-  bool ring_first;                // whether the next poll looks at the ring before the lanes
   bool is_forkable;               // is in the list of payloads.h
   CompletionQueue *forkable_previous, *forkable_next;
 };
@@ -95,7 +94,6 @@ struct ReceivedLane {
   SendLane* lane;
   uint32_t id, number;  // LaneOffer::lane, LaneOffer::number
   uint32_t receive_index;
-  uint32_t entries_before;  // of the CQ's ring, which precede all messages
   PermittedRegion region;
   ib_uverbs_wc completion;
   QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too

@@ -89,7 +89,7 @@ class CompletionPlace {
   // an earlier completion of the same queue pair.
   bool IsFree() const {
     return has_lock_ && !cq_.has_timestamps && cq_.control->Executed() == CqControl::kNone &&
-           cq_.ring.Empty();
+           cq_.ring.Empty() && !MayHaveMessages(cq_);
   }
   // Puts the completion, and raises the event of an armed queue, in the order of
   // CompletionQueue::Publish.

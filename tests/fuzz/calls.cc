@@ -192,6 +192,7 @@ void Calls::AddVerbs(const DataScene& data) {
   modify.attr.timeout = 1;
   Add(CallOp::kModifyQp, modify);
   Add(CallOp::kQueryQp, HandleIn{qp, 0});
+  Add(CallOp::kOpenLane, OpenLaneIn{qp, 1});
   Add(CallOp::kDestroyQp, HandleIn{qp, 0});
   CreateAhIn ah{};
   ah.pd = pd;

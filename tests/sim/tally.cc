@@ -103,6 +103,8 @@ constexpr std::string_view kOfTraffic[] = {
     "executed.read.done",
     "executed.recalled",
     "executed.write.done",
+    "lane.opened",
+    "lane.taken",
     "lent.read.done",
     "lent.recalled",
     "lent.write.done",
