@@ -97,9 +97,9 @@ class Engine::Impl final : public Receiver {
   }
 
   void TakeLaneOffer(Time now, const wire::UdpFlow& flow, const PermitOffer& offer,
-                     const OpenLane& open) {
+                     const OpenLane& open_lane) {
     QueuePair* const qp = core_.env.verbs.FindQp(flow.destination, offer.destination_qpn);
-    if (qp != nullptr) core_.lanes.TakeOffer(now, core_.ContextOf(*qp), flow, offer, open);
+    if (qp != nullptr) core_.lanes.TakeOffer(now, core_.ContextOf(*qp), flow, offer, open_lane);
   }
 
   Status ReadPlaced(const Train& train, std::span<std::byte> payload) {
@@ -621,8 +621,8 @@ void Engine::TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer,
   impl_->TakeOffer(flow, offer, page_of);
 }
 void Engine::TakeLaneOffer(Time now, const wire::UdpFlow& flow, const PermitOffer& offer,
-                           const OpenLane& open) {
-  impl_->TakeLaneOffer(now, flow, offer, open);
+                           const OpenLane& open_lane) {
+  impl_->TakeLaneOffer(now, flow, offer, open_lane);
 }
 Status Engine::ReadPlaced(const Train& train, std::span<std::byte> payload) {
   return impl_->ReadPlaced(train, payload);

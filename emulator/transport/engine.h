@@ -134,10 +134,10 @@ class Engine : public TransportHooks {
   // Receives the offer of another host to lend it a permit. `page_of` acts as Network::OpenJobPage.
   using OpenJobPage = std::function<std::shared_ptr<JobPage>(const JobReference&)>;
   void TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer, const OpenJobPage& page_of);
-  // Receives the offer of another host to open a lane. `open` acts as Network::OpenLane.
+  // Receives the offer of another host to open a lane. `open_lane` acts as Network::OpenLane.
   using OpenLane = std::function<Result<Segment>(const JobReference&)>;
   void TakeLaneOffer(Time now, const wire::UdpFlow& flow, const PermitOffer& offer,
-                     const OpenLane& open);
+                     const OpenLane& open_lane);
   // Acts as Host::Direct, for a train whose payload is missing.
   Naming Direct(const Train& train, const std::shared_ptr<DirectForm>& form);
   // Reads the payload of a train that was copied to the place that Direct has named.

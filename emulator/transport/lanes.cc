@@ -154,7 +154,7 @@ void Lanes::Offer(QpContext& context) {
 }
 
 void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
-                      const PermitOffer& offer, const Engine::OpenLane& open) {
+                      const PermitOffer& offer, const Engine::OpenLane& open_lane) {
   const QueuePair& qp = *context.qp;
   if (!MayUse() || qp.type != IBV_QPT_RC || qp.attr.dest_qp_num != offer.source_qpn ||
       flow.source != qp.path.destination || flow.destination != qp.path.source ||
@@ -170,7 +170,7 @@ void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
                         context.received_lane->reference.fd == offer.page.fd;
   if (!is_known) {
     if (static_cast<size_t>(live_.use_count()) > kMaxLanes) return;
-    const Result<Segment> segment = open(offer.page);
+    const Result<Segment> segment = open_lane(offer.page);
     if (!segment) return;
     context.received_lane = std::make_unique<ReceivedLane>();
     context.received_lane->memory = Make(*segment);

@@ -57,7 +57,7 @@ class Lanes {
   }
   // Opens a lane that the peer's host has made.
   void TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow, const PermitOffer& offer,
-                 const Engine::OpenLane& open);
+                 const Engine::OpenLane& open_lane);
   // Closes the QP's lane before a request of its peer is handled, and takes the messages in it.
   void RequestArrives(QpContext& context) {
     if (context.received_lane && context.received_lane->is_open) CloseReceived(latest_, context);

@@ -300,6 +300,29 @@ TEST_P(LanesTest, TheMessagesFitIntoTheQueue) {
   EXPECT_EQ(y.recv_cq->lane_room, 0u);
 }
 
+TEST_P(LanesTest, ACompletionFollowsTheMessagesThatWait) {
+  Converse();
+  GiveRoom();
+  ASSERT_TRUE(Add(3));
+  CqEntry other{};
+  other.wc.wr_id = 99;
+  ASSERT_TRUE(y.recv_cq->Push(other, false));
+  const auto all = y.Received();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].wr_id, 2u);
+  EXPECT_EQ(all[1].wr_id, 99u);
+  EXPECT_FALSE(Add(4)) << "closed";
+}
+
+TEST_P(LanesTest, ACompletionLeavesALaneWithoutMessagesOpen) {
+  Converse();
+  GiveRoom();
+  ASSERT_TRUE(Add(3));
+  Take();
+  ASSERT_TRUE(y.recv_cq->Push(CqEntry{}, false));
+  EXPECT_TRUE(Add(4));
+}
+
 TEST_P(LanesTest, AThreadThatPlacesAMessageKeepsTheLaneClosed) {
   Converse();
   GiveRoom();
