@@ -155,8 +155,8 @@ struct SendLane {
   }
 };
 
-// What a host tells the receiver's program about an open lane. A reader compares `number` before
-// and after it has read the other members.
+// The host describes an open lane to the receiver's program. A reader compares `number` before and
+// after it has read the other members.
 struct LaneOffer {
   uint32_t number;          // of the opening; 0: none
   uint32_t lane;            // which lane; a program maps each one once

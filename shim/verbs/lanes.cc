@@ -82,7 +82,8 @@ bool Open(QueuePair& qp) {
   if (offer.number == 0) return false;
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
-  // RefuseLanes looks at `opens` after it has set the flag.
+  // RefuseLanes reads `opens_lanes` after it has set `refuses_lanes`. So one of the two sees the
+  // other's store.
   std::atomic_ref(cq.opens_lanes).store(1, std::memory_order_seq_cst);
   std::atomic_ref refuses(cq.control->refuses_lanes);
   // Polls of a queue for one thread take no lock.

@@ -49,8 +49,8 @@ class FakeSharedMemory final : public SharedMemory {
     if (found == segments_.end()) return nullptr;
     return {found->second, found->second->bytes.data() + offset};
   }
-  // Acts as AdoptSegment with a descriptor of another host's segment.
-  // `memory` is what its Map has returned.
+  // Acts as AdoptSegment with a descriptor of another host's segment. Map of that host's fake has
+  // returned `memory`.
   Segment Adopt(std::shared_ptr<std::byte> memory, size_t bytes) {
     const SegmentId id{++last_};
     segments_[id] = std::make_shared<Mapping>(std::move(memory), bytes);
