@@ -83,8 +83,9 @@ std::string Missing(const WaitRequest& request, const std::string& event, const 
 }
 
 struct Look {
-  Json status;            // null: no host runs, or it does not reply
-  std::string condition;  // the first one that does not hold; empty when all hold
+  Json status;             // null: no host runs, or it does not reply
+  std::string condition;   // the first one that does not hold; empty when all hold
+  bool is_silent = false;  // a host runs and did not reply in time
 };
 
 // Asks the host for its status, for at most `limit`.
@@ -94,9 +95,20 @@ Look LookAt(const runtime::Registry& registry, const WaitRequest& request, const
   if (!client) return {{}, NotRunningMessage(registry, request.host)};
   const Result<std::string> status = client->Status(limit);
   Json json = status ? Json::parse(*status, nullptr, false) : Json();
-  if (!json.is_object()) return {{}, HungMessage(request.host, client->host_pid())};
+  if (!json.is_object()) return {{}, HungMessage(request.host, client->host_pid()), true};
   const std::string missing = Missing(request, event, json);
   return {std::move(json), missing.empty() ? "" : "host " + request.host + " " + missing};
+}
+
+// Returns what is missing when the time is up. The last request may have had little time, so a host
+// that replied shortly before it is not reported as hung.
+std::string ConditionAtTheEnd(const Look& last, const std::string& answered,
+                              Clock::duration silence) {
+  if (!last.is_silent || answered.empty() || silence >= runtime::HostClient::kTimeout) {
+    return last.condition;
+  }
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count();
+  return answered + "; its last reply is " + std::to_string(ms) + " ms old";
 }
 
 }  // namespace
@@ -119,6 +131,8 @@ int Wait(const WaitRequest& request) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   const auto start = Clock::now();
+  std::string answered;  // the condition of the last look that had a reply, at `answered_at`
+  Clock::time_point answered_at = start;
   for (Clock::duration pause = kFirstPause;;
        pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
     const auto before = *limit - (Clock::now() - start);
@@ -131,9 +145,14 @@ int Wait(const WaitRequest& request) {
       }
       return 0;
     }
+    if (!found.is_silent) {
+      answered = found.status.is_object() ? found.condition : "";
+      answered_at = Clock::now();
+    }
     const auto left = *limit - (Clock::now() - start);
     if (left <= Clock::duration::zero()) {
-      return Fail(kTimedOut, "waited " + request.timeout + ": " + found.condition);
+      return Fail(kTimedOut, "waited " + request.timeout + ": " +
+                                 ConditionAtTheEnd(found, answered, Clock::now() - answered_at));
     }
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, left));
   }

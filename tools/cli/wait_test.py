@@ -13,6 +13,7 @@ from emulated import Emulator, Failure, free_addresses  # noqa: E402
 SERVER, CLIENT = free_addresses(2)
 # A host on a busy machine answers within this time.
 SHORT = ("--timeout", "1s")
+CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}[os.uname().machine]
 
 
 def check(holds, text):
@@ -33,6 +34,11 @@ def wait(emulator, *conditions, host="a"):
 
 def start_wait(emulator, *conditions):
     return emulator.start_outside([emulated.RDMAEMU, "wait", "--host", "a", *conditions], emulator.env)
+
+
+def in_system_call(pid, number):
+    with open("/proc/%d/syscall" % pid) as file:
+        return file.read().startswith(number + " ")
 
 
 def hold(emulator, host, address):
@@ -142,6 +148,24 @@ def a_host_that_does_not_answer_is_named():
         holder.end()
 
 
+def a_host_that_replied_before_is_not_reported_as_hung():
+    with Emulator() as emulator:
+        holder = hold(emulator, "a", SERVER)
+        host = emulator.host("a")["pid"]
+        waiting = start_wait(emulator, "--event", "established", "--timeout", "2s")
+        # It sleeps only after a reply.
+        while not in_system_call(waiting.process.pid, CLOCK_NANOSLEEP):
+            check(waiting.process.poll() is None, waiting.describe())
+        os.kill(host, signal.SIGSTOP)
+        try:
+            check(waiting.wait(30) == 124, waiting.describe())
+        finally:
+            os.kill(host, signal.SIGCONT)
+        check("ESTABLISHED 0 of 1 times; its last reply is " in waiting.output, waiting.describe())
+        check("kill -9" not in waiting.output, waiting.describe())
+        holder.end()
+
+
 def wrong_words_are_errors():
     with Emulator() as emulator:
         expect(wait(emulator, "--event", "ESTABLISHD"), 2, "there is no event \"ESTABLISHD\"")
@@ -164,6 +188,7 @@ CASES = [
     all_conditions_must_hold_and_the_status_can_be_had,
     a_wait_does_not_keep_a_host_alive,
     a_host_that_does_not_answer_is_named,
+    a_host_that_replied_before_is_not_reported_as_hung,
     wrong_words_are_errors,
 ]
 
