@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 17;
+inline constexpr uint32_t kCallVersion = 18;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -354,6 +354,12 @@ struct OpenLaneIn {
 };
 struct OpenLaneOut {
   uint32_t lane;  // Permit::lane and LaneOffer::lane
+  uint32_t reserved;
+  LaneBell bell;  // of the host that may take the messages; none if this is the caller's host
+};
+// Wakes up the host that takes the messages of a queue pair's lane, because the caller cannot.
+struct WakeLaneIn {
+  uint32_t handle;
   uint32_t reserved;
 };
 struct DestroyCqOut {

@@ -246,6 +246,13 @@ bool PeerRings::AwaitReaders() const {
   return std::ranges::any_of(rings_, [](const auto& each) { return each.second->awaits_reader(); });
 }
 
+LaneBell PeerRings::BellOf(const NetAddress& peer) {
+  const std::shared_ptr<QueueMapping> page = queues_.PageForRing(peer);
+  if (page == nullptr || (*page)->rings.bell_inode == 0) return {};
+  const RingDoor& door = (*page)->rings;
+  return {door.pid, door.bell_fd, door.bell_inode};
+}
+
 void PeerRings::ShowPoller(uint32_t processor) {
   for (const auto& [peer, ring] : rings_) ring->ShowPoller(processor);
 }
@@ -258,14 +265,37 @@ bool PeerRings::HaveOverflow() const {
 
 // ---- from other hosts
 
-std::unique_ptr<OwnRings> OwnRings::Create() {
+namespace {
+
+struct Pipe {
+  UniqueFd read, write;
+};
+
+std::optional<Pipe> MakePipe() {
   std::array<int, 2> ends;
-  if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return nullptr;
-  return std::unique_ptr<OwnRings>(new OwnRings(UniqueFd(ends[0]), UniqueFd(ends[1])));
+  if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return std::nullopt;
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace
+
+std::unique_ptr<OwnRings> OwnRings::Create() {
+  std::optional<Pipe> wake = MakePipe(), bell = MakePipe();
+  if (!wake || !bell) return nullptr;
+  std::unique_ptr<OwnRings> rings(new OwnRings(std::move(wake->read), std::move(wake->write)));
+  // One descriptor has both ends, so a program that writes gets no SIGPIPE from an ended host.
+  rings->bell_ =
+      OpenOf(static_cast<uint32_t>(getpid()), static_cast<uint32_t>(bell->read.get()), O_RDWR);
+  struct stat status;
+  if (!rings->bell_ || fstat(rings->bell_.get(), &status) != 0) return nullptr;
+  rings->bell_inode_ = status.st_ino;
+  return rings;
 }
 
 void OwnRings::Open(const NetAddress& port, QueuePage& page) {
   page.rings.wake_fd = static_cast<uint32_t>(wake_write_.get());
+  page.rings.bell_fd = static_cast<uint32_t>(bell_.get());
+  page.rings.bell_inode = bell_inode_;
   page.rings.pid = static_cast<uint32_t>(getpid());
   ports_.push_back({port, &page});
 }
@@ -279,6 +309,7 @@ void OwnRings::Close(const NetAddress& port) {
 void OwnRings::TakeWake() {
   std::array<char, 256> bytes;
   (void)!read(wake_read_.get(), bytes.data(), bytes.size());
+  (void)!read(bell_.get(), bytes.data(), bytes.size());
 }
 
 void OwnRings::PrepareSleep(bool asleep) {

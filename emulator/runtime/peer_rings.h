@@ -133,6 +133,8 @@ class PeerRings {
   bool HaveOverflow() const;
   // Tells all peers where this host's program polls (RingHeader::poller).
   void ShowPoller(uint32_t processor);
+  // Acts as Network::BellOf.
+  LaneBell BellOf(const NetAddress& peer);
   void Clear() { rings_.clear(); }
 
  private:
@@ -163,9 +165,10 @@ class OwnRings {
   // Ends the port's rings. Their unread datagrams are lost.
   void Close(const NetAddress& port);
 
-  // The descriptor that is readable after another host has woken up this host, and TakeWake, which
-  // makes it unreadable.
+  // The descriptors that are readable after another host or its program (LaneBell) has woken up
+  // this host, and TakeWake, which makes them unreadable.
   int wake_fd() const { return wake_read_.get(); }
+  int bell_fd() const { return bell_.get(); }
   void TakeWake();
   // Tells the writers whether they must wake up this host.
   void PrepareSleep(bool asleep);
@@ -242,6 +245,8 @@ class OwnRings {
   void DropEnded();
 
   UniqueFd wake_read_, wake_write_;
+  UniqueFd bell_;  // both ends of a pipe
+  uint64_t bell_inode_ = 0;
   std::vector<Port> ports_;
   std::vector<std::shared_ptr<Ring>> rings_;  // in the order of their offers
   struct Buffers {

@@ -260,9 +260,12 @@ class Engine::Impl final : public Receiver {
   }
   void CloseLanes() { core_.lanes.EndAll(); }
   void TakeFromLane(CompletionQueue& cq) { core_.lanes.TakeFrom(cq); }
-  SegmentId LaneOf(QueuePair& qp, bool receives) {
-    return Lanes::LaneOf(core_.ContextOf(qp), receives);
+  LaneOfQp LaneOf(QueuePair& qp, bool receives) {
+    return core_.lanes.LaneOf(core_.ContextOf(qp), receives);
   }
+  void WakeLane(Time now, QueuePair& qp) { core_.lanes.WakePeer(now, core_.ContextOf(qp)); }
+  bool TakeFromLanes(Time now) { return core_.lanes.TakeHere(now); }
+  void PrepareLanesForSleep(bool asleep) { core_.lanes.PrepareSleep(asleep); }
   const EngineCounters& counters() {
     CountExecuted();
     return core_.counters;
@@ -646,7 +649,10 @@ void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesCh
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 void Engine::CloseLanes() { impl_->CloseLanes(); }
 void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
-SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
+LaneOfQp Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
+void Engine::WakeLane(Time now, QueuePair& qp) { impl_->WakeLane(now, qp); }
+bool Engine::TakeFromLanes(Time now) { return impl_->TakeFromLanes(now); }
+void Engine::PrepareLanesForSleep(bool asleep) { impl_->PrepareLanesForSleep(asleep); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }

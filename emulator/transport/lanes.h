@@ -6,6 +6,9 @@
 // all requests, and tells its program (LaneOffer). The sender's host then tells its own program by
 // a permit. Between two hosts, the sender's host offers the memory once. The receiver's host opens
 // the lane again after each SEND that it has executed. PSNs and counters of both QPs follow later.
+//
+// If the receiver's program must not take messages, because its CQ has events, this host takes them
+// itself. A lane between QPs of one host would then save nothing, so there is none.
 #pragma once
 
 #include <cstddef>
@@ -70,14 +73,19 @@ class Lanes {
   // Call this before the queue gets a completion. Closes its lane, if the lane has messages or
   // leaves no room for a completion.
   void TakeFrom(CompletionQueue& cq);
+  // Takes the messages of the lanes that only this host takes. Returns true if there were any.
+  bool TakeHere(Time now);
+  // Tells the senders of such messages whether they must wake up this host.
+  void PrepareSleep(bool asleep);
+  // Makes the other host take the messages that the QP has sent. Closes the lane.
+  void WakePeer(Time now, QpContext& context);
   // Counts the messages of all QPs. Call this before someone reads a counter.
   void Settle();
   // Closes all lanes. Takes the messages that no program has taken.
   void EndAll();
   // The QP begins another life, or is destroyed. Call EndAll before.
   void Forget(QpContext& context);
-  // Returns the lane by which the QP receives or sends. SegmentId::kNone: there is none.
-  static SegmentId LaneOf(const QpContext& context, bool receives);
+  LaneOfQp LaneOf(const QpContext& context, bool receives) const;
 
  private:
   // A host offers a lane again after so many grants without a lane that the other host has opened.
@@ -91,9 +99,9 @@ class Lanes {
   bool OpenHere(QpContext& context);
   bool IsOpenElsewhere(QpContext& context);
   void Offer(QpContext& context);
-  // Returns true if the QP and its program can take messages by a lane.
+  // Returns true if the QP can get messages by a lane.
   bool MayLend(const QpContext& context) const;
-  // Lets the QP's program take messages. Returns false if they need this host.
+  // Lets the QP get messages. Returns false if they must come by the hosts.
   bool Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory);
   void Reopen(Time now, QpContext& context, const Train& send);
   void CloseSent(Time now, QpContext& context);
@@ -101,7 +109,9 @@ class Lanes {
   void SettleSent(QpContext& context);
   void SettleReceived(QpContext& context);
   void CountTaken(QpContext& context, uint32_t taken);
-  // Handles a message that no program has taken. Returns false if the QP has failed.
+  void TakeHere(Time now, QpContext& context);
+  // Handles the messages that no program has taken. Returns false if the QP has failed.
+  bool DeliverAll(Time now, QpContext& context, SendLane& lane, SendLane::Rest rest);
   bool Deliver(Time now, QpContext& context, LaneMessage& message);
 
   Core& core_;
@@ -109,6 +119,7 @@ class Lanes {
   uint32_t last_number_ = 0;                               // of the openings by this host
   Time latest_{};                                          // when the host last looked at a lane
   std::vector<QpContext*> senders_, receivers_;            // those with an open lane
+  std::vector<QpContext*> waiting_;                        // reused by TakeHere
   Train train_;                                            // reused for each message
 };
 

@@ -191,13 +191,19 @@ Result<const QueuePair*> Verbs::FindQpByHandle(GroupId group, Handle handle) {
   return *qp;
 }
 
-Result<SegmentId> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
+Result<LaneOfQp> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
-  const SegmentId lane =
-      transport_ == nullptr ? SegmentId::kNone : transport_->LaneOf(**qp, receives);
-  if (lane == SegmentId::kNone) return Fail(ENOENT);
+  const LaneOfQp lane = transport_ == nullptr ? LaneOfQp{} : transport_->LaneOf(**qp, receives);
+  if (lane.memory == SegmentId::kNone) return Fail(ENOENT);
   return lane;
+}
+
+Status Verbs::WakeLane(Time now, GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  if (transport_ != nullptr) transport_->WakeLane(now, **qp);
+  return {};
 }
 
 Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {

@@ -258,8 +258,10 @@ class Verbs final : public VerbsDirectory {
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
   // ibv_query_qp. Its `cap` is the capacity of the rings.
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
-  // Returns the memory of the lane by which the QP receives or sends. ENOENT: there is none.
-  Result<SegmentId> LaneOf(GroupId group, Handle qp, bool receives);
+  // Returns the lane by which the QP receives or sends. ENOENT: there is none.
+  Result<LaneOfQp> LaneOf(GroupId group, Handle qp, bool receives);
+  // Acts as TransportHooks::WakeLane.
+  Status WakeLane(Time now, GroupId group, Handle qp);
   // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
 

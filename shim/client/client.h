@@ -48,9 +48,10 @@ bool IsWatched(CallOp op, uint32_t handle);
 
 // Returns the page of copies that the host offers to this process. Returns nullptr before the first
 // call, and in a child that shares its parent's connection (OtherOwner). After copying, call
-// JobsDone.
+// WakeSleepingHost.
 JobPage* Jobs();
-void JobsDone();
+// Wakes up the host if it sleeps.
+void WakeSleepingHost();
 
 // Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
 // (emulator/abi/host_turn.h), and otherwise only yields.
@@ -84,6 +85,14 @@ bool HostIsGone(uint32_t handle);
 // Adds 1 to a counter. Returns false, and does nothing, if the descriptor is no counter in this
 // thread's descriptor table, or if the thread may not write (seccomp(2)). Preserves errno.
 bool RaiseCounter(int fd);
+
+// Opens the bell of another host (send_lane.h). Returns a descriptor, or -1 if the system denies
+// it. RingBell wakes up the host if it sleeps beside this lane. It returns false if the host sleeps
+// and the descriptor is no longer its bell, or if the thread may not write. Both preserve errno.
+int OpenBell(const LaneBell& bell);
+bool RingBell(SendLane& lane, int fd, const LaneBell& bell);
+// Closes the descriptor, unless the program uses its number for another file.
+void CloseBell(int fd, const LaneBell& bell);
 
 // Closes a counter's descriptor.
 void CloseCounter(int fd);

@@ -144,7 +144,7 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
 }
 
 int RequestNotify(ibv_cq* base, int solicited_only) {
-  RefuseLanes(*Of(base));
+  SettleLanesBeforeArming(*Of(base));
   ArmCq(*Of(base)->control, solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny,
         Of(base)->ring.Consumer());
   return 0;

@@ -19,7 +19,7 @@ constexpr uint32_t kMostChecked = 1024;
 constexpr int kMaxYieldsForMoving = 10000;
 
 // Maps a lane of the queue pair. Returns nullptr if there is no such lane now.
-SendLane* Map(const QueuePair& qp, uint32_t id, bool receives) {
+SendLane* Map(const QueuePair& qp, uint32_t id, bool receives, LaneBell* bell = nullptr) {
   OpenLaneOut reply{};
   int fd = -1;
   const int before = errno;
@@ -33,7 +33,44 @@ SendLane* Map(const QueuePair& qp, uint32_t id, bool receives) {
     }
   }
   errno = before;
+  if (bell != nullptr) *bell = reply.bell;
   return lane;
+}
+
+void Forget(SentLane& sent) {
+  if (sent.lane != nullptr) client::UnmapLane(sent.lane);
+  if (sent.has_bell) client::CloseBell(sent.bell_fd, sent.bell);
+  sent = {};
+}
+
+// Uses the lane with this number. Returns false if the process cannot.
+bool UseSent(QueuePair& qp, uint32_t id) {
+  SentLane& sent = qp.sent;
+  if (sent.id != id) {
+    Forget(sent);
+    sent.id = id;
+    sent.lane = Map(qp, id, false, &sent.bell);
+  }
+  if (sent.lane == nullptr) return false;
+  if (!sent.lane->HostTakes() || sent.has_bell) return true;
+  sent.bell_fd = client::OpenBell(sent.bell);
+  sent.has_bell = sent.bell_fd >= 0;
+  if (!sent.has_bell) sent.bell = {};
+  return sent.has_bell;
+}
+
+// Wakes up the other host after a message. If this thread cannot, its own host does, and the queue
+// pair uses no such lane any more.
+void WakeHostOf(QueuePair& qp) {
+  SentLane& sent = qp.sent;
+  if (!sent.lane->HostTakes() || client::RingBell(*sent.lane, sent.bell_fd, sent.bell)) return;
+  client::CloseBell(sent.bell_fd, sent.bell);
+  sent.has_bell = false;
+  sent.bell = {};
+  const int before = errno;
+  // Fails only if the host has ended.
+  (void)client::Call(CallOp::kWakeLane, WakeLaneIn{qp.base.handle, 0});
+  errno = before;
 }
 
 // Copies the payload of a SEND. Returns false if the host must read it.
@@ -82,13 +119,13 @@ bool Open(QueuePair& qp) {
   if (offer.number == 0) return false;
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
-  // RefuseLanes reads `opens_lanes` after it has set `refuses_lanes`. So one of the two sees the
-  // other's store.
+  // SettleLanesBeforeArming reads `opens_lanes` after it has set `refuses_lanes`. So one of the two
+  // sees the other's store.
   std::atomic_ref(cq.opens_lanes).store(1, std::memory_order_seq_cst);
   std::atomic_ref refuses(cq.control->refuses_lanes);
   // Polls of a queue for one thread take no lock.
   if (cq.has_timestamps || cq.single_threaded) refuses.store(1, std::memory_order_seq_cst);
-  if (refuses.load(std::memory_order_seq_cst) != 0) return false;
+  if (refuses.load(std::memory_order_seq_cst) != 0 && offer.host_takes == 0) return false;
   if (mine.refused_id == offer.lane) return false;
   SendLane* const lane = mine.id == offer.lane ? mine.lane : Map(qp, offer.lane, true);
   if (lane == nullptr) {
@@ -106,6 +143,7 @@ bool Open(QueuePair& qp) {
     if (lane != mine.lane) unused = std::exchange(mine.lane, lane);
     mine.id = offer.lane;
     mine.number = offer.number;
+    mine.host_takes = offer.host_takes != 0;
     mine.receive_index = mine.next_checked = offer.receive_index;
     mine.room = 0;
     mine.room_bytes = kMaxLaneBytes;
@@ -141,11 +179,29 @@ Waiting WaitingIn(const ReceivedLane& mine) {
   return {taken.count, added.count - taken.count};
 }
 
+// Returns how many messages have been taken, or are the host's to take, and are not placed.
+uint32_t MovingIn(const ReceivedLane& mine) {
+  SendLane& lane = *mine.lane;
+  const LaneCount last = mine.host_takes ? lane.Added() : lane.Taken();
+  return (last.number & ~LaneCount::kClosed) == mine.number ? last.count - lane.Placed() : 0;
+}
+
+// Returns true while one of the messages before number `end` is moving.
+bool MovesBefore(const ReceivedLane& mine, uint32_t end) {
+  return MovingIn(mine) != 0 && static_cast<int32_t>(end - mine.lane->Placed()) > 0;
+}
+
 void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& message,
            ProgramMemory& memory) {
   const uint32_t length = std::min({message.length, kMaxLaneBytes, sge.length});
   // Skip memory that was unmapped, as payloads.cc does.
   if (length > 0) (void)memory.Write(mine.region.AddressOf(sge.addr), message.payload, length);
+}
+
+// Makes the host take all messages.
+void CloseAll(CompletionQueue& cq) {
+  // Fails only if the host has ended.
+  (void)client::Call(CallOp::kCloseLanes, HandleIn{cq.base.handle, HandleOf(cq.base.context)});
 }
 
 // Takes the next message. Returns false if there is none.
@@ -184,13 +240,8 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
 bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   const Permit permit = qp.control->permit.Read();
   if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
-  if (qp.sent_id != permit.lane) {
-    if (qp.sent != nullptr) client::UnmapLane(qp.sent);
-    qp.sent = Map(qp, permit.lane, false);
-    qp.sent_id = permit.lane;
-  }
-  if (qp.sent == nullptr) return false;
-  SendLane& lane = *qp.sent;
+  if (!UseSent(qp, permit.lane)) return false;
+  SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
   if (added.number != permit.lane_number ||
       !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
@@ -198,7 +249,9 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   }
   if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
   Fill(lane, added.count, wqe);
-  return lane.Add(added.number, added.count);
+  if (!lane.Add(added.number, added.count)) return false;
+  WakeHostOf(qp);
+  return true;
 }
 
 void GiveRoom(QueuePair& qp) {
@@ -220,6 +273,7 @@ void GiveRoom(QueuePair& qp) {
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   int taken = 0;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    if (qp->received.host_takes) continue;
     while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;
   }
   return taken;
@@ -228,8 +282,12 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
 bool AwaitMovedMessages(CompletionQueue& cq) {
   bool has_waited = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    SendLane& lane = *qp->received.lane;
-    for (int i = 0; i < kMaxYieldsForMoving && !lane.IsQuiet() && !client::HostIsGone(); i++) {
+    const ReceivedLane& mine = qp->received;
+    const uint32_t end = mine.lane->Placed() + MovingIn(mine);
+    for (int i = 0; i < kMaxYieldsForMoving && MovesBefore(mine, end) && !client::HostIsGone();
+         i++) {
+      // The sender wakes up the host, too, but its thread may have been stopped before that.
+      if (i == 0) client::WakeSleepingHost();
       has_waited = true;
       client::YieldToHost();
     }
@@ -243,19 +301,25 @@ bool MayHaveMessages(CompletionQueue& cq) {
   if (!cq.lock.TryLock()) return true;
   bool has = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    has |= WaitingIn(qp->received).count > 0;
+    const ReceivedLane& mine = qp->received;
+    has |= WaitingIn(mine).count > 0 || (mine.host_takes && MovingIn(mine) != 0);
   }
   cq.lock.Unlock();
   return has;
 }
 
-void RefuseLanes(CompletionQueue& cq) {
+void SettleLanesBeforeArming(CompletionQueue& cq) {
   std::atomic_ref refuses(cq.control->refuses_lanes);
-  if (refuses.load(std::memory_order_relaxed) != 0) return;
-  refuses.store(1, std::memory_order_seq_cst);
-  if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) == 0) return;
-  // Fails only if the host has ended.
-  (void)client::Call(CallOp::kCloseLanes, HandleIn{cq.base.handle, HandleOf(cq.base.context)});
+  if (refuses.load(std::memory_order_relaxed) == 0) {
+    refuses.store(1, std::memory_order_seq_cst);
+    if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) != 0) CloseAll(cq);
+    return;
+  }
+  if (std::atomic_ref(cq.lanes).load(std::memory_order_relaxed) == nullptr) return;
+  // This thread may hold the lock itself, between ibv_start_poll and ibv_end_poll.
+  if (!cq.lock.TryLock()) return CloseAll(cq);
+  (void)AwaitMovedMessages(cq);
+  cq.lock.Unlock();
 }
 
 void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory) {
@@ -279,7 +343,7 @@ void ForgetLanes(QueuePair& qp) {
     }
     client::UnmapLane(qp.received.lane);
   }
-  if (qp.sent != nullptr) client::UnmapLane(qp.sent);
+  Forget(qp.sent);
 }
 
 }  // namespace rdmaemu::shim

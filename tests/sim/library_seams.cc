@@ -30,7 +30,7 @@ bool IsWatched(CallOp op, uint32_t) {
 }
 
 JobPage* Jobs() { return sim::Process::Current().OfferedCopies(); }
-void JobsDone() { sim::Process::Current().WakeHost(); }
+void WakeSleepingHost() { sim::Process::Current().WakeHost(); }
 
 // A poll without a result does not yield, because nothing runs in parallel.
 bool DriveEmbedded() { return true; }
@@ -47,6 +47,9 @@ void CloseCounter(int) {}
 uint32_t OtherOwner() { return 0; }
 SendLane* MapLane(int fd) { return sim::Process::Current().LaneAt(fd); }
 void UnmapLane(SendLane*) {}
+int OpenBell(const LaneBell& bell) { return bell.pid == 0 ? -1 : static_cast<int>(bell.pid); }
+bool RingBell(SendLane&, int fd, const LaneBell&) { return sim::Process::Current().RingBellOf(fd); }
+void CloseBell(int, const LaneBell&) {}
 // Process::Fork has already joined the group.
 void JoinIfForked() {}
 bool HasToJoin() { return false; }

@@ -234,6 +234,14 @@ void Process::RingBell(uint32_t doorbell) {
   world_.Wake(machine_);
 }
 
+bool Process::RingBellOf(int bell) {
+  if (!Lives()) return true;
+  if (world_.random().Below(8) == 0) return false;
+  world_.tally().Count("lane.rung");
+  world_.Wake(*world_.machines()[static_cast<size_t>(bell) - 1]);
+  return true;
+}
+
 bool Process::ReadOwn(uint64_t address, std::span<std::byte> to) {
   const MemoryRange range{address, to.size()};
   if (to.empty()) return true;
