@@ -355,12 +355,11 @@ struct OpenLaneIn {
 struct OpenLaneOut {
   uint32_t lane;  // Permit::lane and LaneOffer::lane
   uint32_t reserved;
-  LaneBell bell;  // of the host that may take the messages; none if this is the caller's host
 };
-// Wakes up the host that takes the messages of a queue pair's lane, because the caller cannot.
-struct WakeLaneIn {
-  uint32_t handle;
-  uint32_t reserved;
+// Brings the bell of the host that takes the messages of a queue pair's lane. ENOENT: it has none.
+// kWakeLane wakes up that host for a caller that cannot.
+struct OpenBellOut {
+  uint64_t inode;  // LaneBell::inode
 };
 struct DestroyCqOut {
   uint32_t async_events_reported;  // events that the program got; ibv_destroy_cq awaits their acks

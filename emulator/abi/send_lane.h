@@ -54,11 +54,11 @@ struct LaneCount {
   uint64_t word() const { return uint64_t{number} << 32 | count; }
 };
 
-// Where a host on this machine can be woken up: its pid, its descriptor of a pipe, and the pipe's
-// inode number. A byte in the pipe wakes up the host. pid 0: nowhere.
+// The bell of another host: a descriptor of both ends of a pipe, and the pipe's inode number. A
+// byte in the pipe wakes up the host. fd -1: there is none.
 struct LaneBell {
-  uint32_t pid, fd;
-  uint64_t inode;
+  int fd = -1;
+  uint64_t inode = 0;
 };
 
 struct SendLane {

@@ -249,15 +249,22 @@ int RaiseCq(const Caller& caller, const RaiseCqIn& in, Nothing&, Descriptors&) {
 
 int OpenLane(const Caller& caller, const OpenLaneIn& in, OpenLaneOut& out,
              Descriptors& descriptors) {
-  const Result<LaneOfQp> lane = caller.verbs.LaneOf(caller.group, in.handle, in.receives != 0);
+  const Result<SegmentId> lane = caller.verbs.LaneOf(caller.group, in.handle, in.receives != 0);
   if (!lane) return ErrorOf(lane);
-  out.lane = static_cast<uint32_t>(lane->memory);
-  out.bell = lane->bell;
-  descriptors.push_back(lane->memory);
+  out.lane = static_cast<uint32_t>(*lane);
+  descriptors.push_back(*lane);
   return 0;
 }
 
-int WakeLane(const Caller& caller, const WakeLaneIn& in, Nothing&, Descriptors&) {
+int OpenBell(const Caller& caller, const HandleIn& in, OpenBellOut& out, Descriptors& descriptors) {
+  const Result<LaneBell> bell = caller.verbs.BellOf(caller.group, in.handle);
+  if (!bell) return ErrorOf(bell);
+  out.inode = bell->inode;
+  descriptors.push_back(BellDescriptor{bell->fd});
+  return 0;
+}
+
+int WakeLane(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
   return ErrorOf(caller.verbs.WakeLane(caller.now, caller.group, in.handle));
 }
 

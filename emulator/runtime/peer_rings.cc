@@ -187,6 +187,17 @@ bool PeerRing::IsDead(Time now) {
   return has_no_reader || door().slots[slot_].load(std::memory_order_acquire) != offered_;
 }
 
+// One descriptor has both ends, so a program that writes gets no SIGPIPE from an ended host.
+LaneBell PeerRing::Bell() {
+  const uint64_t inode = door().bell_inode;
+  if (!bell_) bell_ = OpenOf(door().pid, door().bell_fd, O_RDWR);
+  struct stat status;
+  const bool is_bell = bell_ && fstat(bell_.get(), &status) == 0 && S_ISFIFO(status.st_mode) &&
+                       status.st_ino == inode;
+  if (!is_bell) bell_.Reset();
+  return is_bell ? LaneBell{bell_.get(), inode} : LaneBell{};
+}
+
 void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) const {
   for (const RingDatagram& datagram : writer_->Unread()) send(datagram);
   for (size_t i = 0; i < overflow_committed_; i++) {
@@ -247,10 +258,8 @@ bool PeerRings::AwaitReaders() const {
 }
 
 LaneBell PeerRings::BellOf(const NetAddress& peer) {
-  const std::shared_ptr<QueueMapping> page = queues_.PageForRing(peer);
-  if (page == nullptr || (*page)->rings.bell_inode == 0) return {};
-  const RingDoor& door = (*page)->rings;
-  return {door.pid, door.bell_fd, door.bell_inode};
+  PeerRing* const ring = Find(peer);
+  return ring == nullptr ? LaneBell{} : ring->Bell();
 }
 
 void PeerRings::ShowPoller(uint32_t processor) {
@@ -283,7 +292,6 @@ std::unique_ptr<OwnRings> OwnRings::Create() {
   std::optional<Pipe> wake = MakePipe(), bell = MakePipe();
   if (!wake || !bell) return nullptr;
   std::unique_ptr<OwnRings> rings(new OwnRings(std::move(wake->read), std::move(wake->write)));
-  // One descriptor has both ends, so a program that writes gets no SIGPIPE from an ended host.
   rings->bell_ =
       OpenOf(static_cast<uint32_t>(getpid()), static_cast<uint32_t>(bell->read.get()), O_RDWR);
   struct stat status;

@@ -75,6 +75,8 @@ class PeerRing {
   bool IsDead(Time now);
   // Returns true if the reader has released nothing for PeerQueues::kDeafAfter.
   bool is_deaf() const { return is_deaf_; }
+  // Returns the bell of the reader. This object owns the descriptor.
+  LaneBell Bell();
   // Calls `send` for each unread datagram, oldest first.
   void TakeUnread(const std::function<void(const RingDatagram&)>& send) const;
 
@@ -95,6 +97,7 @@ class PeerRing {
   std::shared_ptr<QueueMapping> page_;
   std::shared_ptr<RingWriter> writer_;  // unfilled forms keep it
   UniqueFd wake_;
+  UniqueFd bell_;  // empty: not opened
   uint32_t slot_ = 0;
   uint64_t offered_ = 0;  // the slot's word
   bool is_allocated_in_ring_ = true;

@@ -27,7 +27,7 @@ struct RingDoor {
   // pipe has no reader when the host is dead. pid 0: the port takes no rings.
   uint32_t pid;
   uint32_t wake_fd;
-  // A LaneBell of the same host, without its pid. bell_inode 0: there is none.
+  // The LaneBell of the same process. bell_inode 0: there is none.
   uint32_t bell_fd;
   std::atomic<uint32_t> asleep;
   std::atomic<uint32_t> offers;  // how many rings were offered

@@ -260,8 +260,12 @@ class Engine::Impl final : public Receiver {
   }
   void CloseLanes() { core_.lanes.EndAll(); }
   void TakeFromLane(CompletionQueue& cq) { core_.lanes.TakeFrom(cq); }
-  LaneOfQp LaneOf(QueuePair& qp, bool receives) {
-    return core_.lanes.LaneOf(core_.ContextOf(qp), receives);
+  SegmentId LaneOf(QueuePair& qp, bool receives) {
+    return Lanes::LaneOf(core_.ContextOf(qp), receives);
+  }
+  LaneBell BellOf(QueuePair& qp) {
+    return core_.ContextOf(qp).peer_is_local ? LaneBell{}
+                                             : core_.env.sink.BellOf(qp.path.destination);
   }
   void WakeLane(Time now, QueuePair& qp) { core_.lanes.WakePeer(now, core_.ContextOf(qp)); }
   bool TakeFromLanes(Time now) { return core_.lanes.TakeHere(now); }
@@ -649,7 +653,8 @@ void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesCh
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 void Engine::CloseLanes() { impl_->CloseLanes(); }
 void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
-LaneOfQp Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
+SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
+LaneBell Engine::BellOf(QueuePair& qp) { return impl_->BellOf(qp); }
 void Engine::WakeLane(Time now, QueuePair& qp) { impl_->WakeLane(now, qp); }
 bool Engine::TakeFromLanes(Time now) { return impl_->TakeFromLanes(now); }
 void Engine::PrepareLanesForSleep(bool asleep) { impl_->PrepareLanesForSleep(asleep); }

@@ -197,7 +197,8 @@ class Engine : public TransportHooks {
   void Quiesce(const PayloadScope& scope) override;
   void CloseLanes() override;
   void TakeFromLane(CompletionQueue& cq) override;
-  LaneOfQp LaneOf(QueuePair& qp, bool receives) override;
+  SegmentId LaneOf(QueuePair& qp, bool receives) override;
+  LaneBell BellOf(QueuePair& qp) override;
   void WakeLane(Time now, QueuePair& qp) override;
 
   const EngineCounters& counters() const;

@@ -445,15 +445,11 @@ void Lanes::Forget(QpContext& context) {
   context.received_lane.reset();
 }
 
-LaneOfQp Lanes::LaneOf(const QpContext& context, bool receives) const {
-  if (receives) {
-    if (!context.received_lane || !context.received_lane->memory) return {};
-    return {.memory = context.received_lane->memory->segment()};
-  }
-  if (!context.sent_lane || !context.sent_lane->memory) return {};
-  LaneOfQp lane{.memory = context.sent_lane->memory->segment()};
-  if (!context.peer_is_local) lane.bell = core_.env.sink.BellOf(context.qp->path.destination);
-  return lane;
+SegmentId Lanes::LaneOf(const QpContext& context, bool receives) {
+  const std::shared_ptr<LaneMemory>* const memory =
+      receives ? (context.received_lane ? &context.received_lane->memory : nullptr)
+               : (context.sent_lane ? &context.sent_lane->memory : nullptr);
+  return memory == nullptr || *memory == nullptr ? SegmentId::kNone : (*memory)->segment();
 }
 
 }  // namespace rdmaemu::transport

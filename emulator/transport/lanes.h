@@ -85,7 +85,8 @@ class Lanes {
   void EndAll();
   // The QP begins another life, or is destroyed. Call EndAll before.
   void Forget(QpContext& context);
-  LaneOfQp LaneOf(const QpContext& context, bool receives) const;
+  // Returns the lane by which the QP receives or sends. SegmentId::kNone: there is none.
+  static SegmentId LaneOf(const QpContext& context, bool receives);
 
  private:
   // A host offers a lane again after so many grants without a lane that the other host has opened.

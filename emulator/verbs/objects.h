@@ -323,13 +323,6 @@ struct AsyncEventRaiser {
   virtual void RaiseSrq(SharedReceiveQueue& srq, ibv_event_type type) = 0;
 };
 
-// The shared memory by which a QP receives or sends small messages (abi/send_lane.h), and the bell
-// of the host that takes them. SegmentId::kNone: there is no lane.
-struct LaneOfQp {
-  SegmentId memory = SegmentId::kNone;
-  LaneBell bell{};
-};
-
 // Notifications from Verbs to the transports. Implemented by transport::Engine.
 struct TransportHooks {
   virtual ~TransportHooks() = default;
@@ -348,8 +341,11 @@ struct TransportHooks {
   virtual void CloseLanes() {}
   // Does the same for one CQ, if its lane has messages or leaves no room for a completion.
   virtual void TakeFromLane(CompletionQueue&) {}
-  // Returns the lane by which the QP receives or sends.
-  virtual LaneOfQp LaneOf(QueuePair&, bool /*receives*/) { return {}; }
+  // Returns the shared memory by which the QP receives or sends small messages without this host
+  // (abi/send_lane.h). SegmentId::kNone: there is none.
+  virtual SegmentId LaneOf(QueuePair&, bool /*receives*/) { return SegmentId::kNone; }
+  // Returns the bell of the other host that may take the messages that the QP sends by its lane.
+  virtual LaneBell BellOf(QueuePair&) { return {}; }
   // Makes the other host take the messages that the QP has sent by its lane.
   virtual void WakeLane(Time, QueuePair&) {}
 };

@@ -191,12 +191,21 @@ Result<const QueuePair*> Verbs::FindQpByHandle(GroupId group, Handle handle) {
   return *qp;
 }
 
-Result<LaneOfQp> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
+Result<SegmentId> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());
-  const LaneOfQp lane = transport_ == nullptr ? LaneOfQp{} : transport_->LaneOf(**qp, receives);
-  if (lane.memory == SegmentId::kNone) return Fail(ENOENT);
+  const SegmentId lane =
+      transport_ == nullptr ? SegmentId::kNone : transport_->LaneOf(**qp, receives);
+  if (lane == SegmentId::kNone) return Fail(ENOENT);
   return lane;
+}
+
+Result<LaneBell> Verbs::BellOf(GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  const LaneBell bell = transport_ == nullptr ? LaneBell{} : transport_->BellOf(**qp);
+  if (bell.fd < 0) return Fail(ENOENT);
+  return bell;
 }
 
 Status Verbs::WakeLane(Time now, GroupId group, Handle handle) {

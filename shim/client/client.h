@@ -86,13 +86,12 @@ bool HostIsGone(uint32_t handle);
 // thread's descriptor table, or if the thread may not write (seccomp(2)). Preserves errno.
 bool RaiseCounter(int fd);
 
-// Opens the bell of another host (send_lane.h). Returns a descriptor, or -1 if the system denies
-// it. RingBell wakes up the host if it sleeps beside this lane. It returns false if the host sleeps
-// and the descriptor is no longer its bell, or if the thread may not write. Both preserve errno.
-int OpenBell(const LaneBell& bell);
-bool RingBell(SendLane& lane, int fd, const LaneBell& bell);
-// Closes the descriptor, unless the program uses its number for another file.
-void CloseBell(int fd, const LaneBell& bell);
+// Wakes up the host of a bell, if it sleeps beside this lane (send_lane.h). Returns false if the
+// host sleeps and the descriptor is no longer its bell, or if the thread may not write. Preserves
+// errno.
+bool RingBell(SendLane& lane, const LaneBell& bell);
+// Closes the bell's descriptor, unless the program uses its number for another file.
+void CloseBell(const LaneBell& bell);
 
 // Closes a counter's descriptor.
 void CloseCounter(int fd);

@@ -19,7 +19,7 @@ constexpr uint32_t kMostChecked = 1024;
 constexpr int kMaxYieldsForMoving = 10000;
 
 // Maps a lane of the queue pair. Returns nullptr if there is no such lane now.
-SendLane* Map(const QueuePair& qp, uint32_t id, bool receives, LaneBell* bell = nullptr) {
+SendLane* Map(const QueuePair& qp, uint32_t id, bool receives) {
   OpenLaneOut reply{};
   int fd = -1;
   const int before = errno;
@@ -33,14 +33,28 @@ SendLane* Map(const QueuePair& qp, uint32_t id, bool receives, LaneBell* bell = 
     }
   }
   errno = before;
-  if (bell != nullptr) *bell = reply.bell;
   return lane;
 }
 
 void Forget(SentLane& sent) {
   if (sent.lane != nullptr) client::UnmapLane(sent.lane);
-  if (sent.has_bell) client::CloseBell(sent.bell_fd, sent.bell);
+  if (sent.has_bell) client::CloseBell(sent.bell);
   sent = {};
+}
+
+// Gets the bell of the host that takes the lane's messages. Returns false if there is none.
+bool HasBell(const QueuePair& qp, SentLane& sent) {
+  if (sent.has_bell) return true;
+  if (sent.refuses_bell) return false;
+  OpenBellOut reply{};
+  const int before = errno;
+  sent.has_bell =
+      client::Call(CallOp::kOpenBell, HandleIn{qp.base.handle, HandleOf(qp.base.context)}, reply,
+                   &sent.bell.fd, 1) == 0;
+  sent.bell.inode = reply.inode;
+  sent.refuses_bell = !sent.has_bell;
+  errno = before;
+  return sent.has_bell;
 }
 
 // Uses the lane with this number. Returns false if the process cannot.
@@ -49,27 +63,22 @@ bool UseSent(QueuePair& qp, uint32_t id) {
   if (sent.id != id) {
     Forget(sent);
     sent.id = id;
-    sent.lane = Map(qp, id, false, &sent.bell);
+    sent.lane = Map(qp, id, false);
   }
-  if (sent.lane == nullptr) return false;
-  if (!sent.lane->HostTakes() || sent.has_bell) return true;
-  sent.bell_fd = client::OpenBell(sent.bell);
-  sent.has_bell = sent.bell_fd >= 0;
-  if (!sent.has_bell) sent.bell = {};
-  return sent.has_bell;
+  return sent.lane != nullptr && (!sent.lane->HostTakes() || HasBell(qp, sent));
 }
 
 // Wakes up the other host after a message. If this thread cannot, its own host does, and the queue
 // pair uses no such lane any more.
 void WakeHostOf(QueuePair& qp) {
   SentLane& sent = qp.sent;
-  if (!sent.lane->HostTakes() || client::RingBell(*sent.lane, sent.bell_fd, sent.bell)) return;
-  client::CloseBell(sent.bell_fd, sent.bell);
+  if (!sent.lane->HostTakes() || client::RingBell(*sent.lane, sent.bell)) return;
+  client::CloseBell(sent.bell);
   sent.has_bell = false;
-  sent.bell = {};
+  sent.refuses_bell = true;
   const int before = errno;
   // Fails only if the host has ended.
-  (void)client::Call(CallOp::kWakeLane, WakeLaneIn{qp.base.handle, 0});
+  (void)client::Call(CallOp::kWakeLane, HandleIn{qp.base.handle, HandleOf(qp.base.context)});
   errno = before;
 }
 

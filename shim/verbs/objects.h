@@ -108,9 +108,9 @@ struct ReceivedLane {
 struct SentLane {
   SendLane* lane;  // nullptr: the process has none
   uint32_t id;     // Permit::lane, also of a lane that could not be mapped
+  bool has_bell;
+  bool refuses_bell;  // there is no bell, or the process cannot ring it
   LaneBell bell;
-  bool has_bell;  // `bell_fd` is open
-  int bell_fd;
 };
 
 struct QueuePair {

@@ -47,9 +47,10 @@ void CloseCounter(int) {}
 uint32_t OtherOwner() { return 0; }
 SendLane* MapLane(int fd) { return sim::Process::Current().LaneAt(fd); }
 void UnmapLane(SendLane*) {}
-int OpenBell(const LaneBell& bell) { return bell.pid == 0 ? -1 : static_cast<int>(bell.pid); }
-bool RingBell(SendLane&, int fd, const LaneBell&) { return sim::Process::Current().RingBellOf(fd); }
-void CloseBell(int, const LaneBell&) {}
+bool RingBell(SendLane&, const LaneBell& bell) {
+  return sim::Process::Current().RingBellOf(bell.fd);
+}
+void CloseBell(const LaneBell&) {}
 // Process::Fork has already joined the group.
 void JoinIfForked() {}
 bool HasToJoin() { return false; }

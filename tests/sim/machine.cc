@@ -74,7 +74,7 @@ class Machine::Port final : public Network {
   }
   LaneBell BellOf(const NetAddress& peer) override {
     const std::optional<uint32_t> index = setup_.index_of(peer);
-    return index ? LaneBell{*index + 1, 0, 0} : LaneBell{};
+    return index ? LaneBell{static_cast<int>(*index), 0} : LaneBell{};
   }
   // The memory of the offer that the host receives now.
   void SetOffered(std::shared_ptr<std::byte> memory) { offered_ = std::move(memory); }

@@ -199,6 +199,7 @@ int Process::FdOf(const ReplyDescriptor& descriptor) {
   if (const auto* segment = std::get_if<SegmentId>(&descriptor)) {
     return static_cast<int>(*segment);
   }
+  if (const auto* bell = std::get_if<BellDescriptor>(&descriptor)) return bell->fd;
   const auto* counter = std::get_if<CounterId>(&descriptor);
   return counter == nullptr ? -1 : kFirstFd + static_cast<int>(*counter);
 }
@@ -238,7 +239,7 @@ bool Process::RingBellOf(int bell) {
   if (!Lives()) return true;
   if (world_.random().Below(8) == 0) return false;
   world_.tally().Count("lane.rung");
-  world_.Wake(*world_.machines()[static_cast<size_t>(bell) - 1]);
+  world_.Wake(*world_.machines()[static_cast<size_t>(bell)]);
   return true;
 }
 
