@@ -62,11 +62,12 @@ struct LaneBell {
 };
 
 struct SendLane {
-  static constexpr uint32_t kMessages = 64;  // that are not placed; a power of two
+  static constexpr uint32_t kMessages = 64;  // a power of two
 
   // The receiver's host writes these for the present opening: the PSN of the first message, and 1
   // if only this host takes messages. It stores 1 in `host_asleep` before it sleeps.
-  uint32_t psn, host_takes;
+  // `most` is how many messages may be in the lane that are not placed.
+  uint32_t psn, most, host_takes;
   alignas(64) uint32_t host_asleep;
   // Messages that were added. Its number has kClosed when the lane is closed. The sender's program
   // adds, and a host opens and closes.
@@ -93,8 +94,9 @@ struct SendLane {
 
   // Opens the lane under another number than the last one. Only one thread opens it, while it is
   // closed and IsQuiet.
-  void Open(uint32_t number, uint32_t first_psn, bool by_host = false) {
+  void Open(uint32_t number, uint32_t first_psn, uint32_t most_messages, bool by_host) {
     std::atomic_ref(psn).store(first_psn, std::memory_order_relaxed);
+    std::atomic_ref(most).store(std::min(most_messages, kMessages), std::memory_order_relaxed);
     std::atomic_ref(host_takes).store(by_host ? 1 : 0, std::memory_order_relaxed);
     std::atomic_ref(host_asleep).store(0, std::memory_order_relaxed);
     const uint64_t none = LaneCount{number, 0}.word();
@@ -150,7 +152,9 @@ struct SendLane {
     const LaneCount may = LaneCount::Of(std::atomic_ref(room).load(std::memory_order_acquire));
     return may.number == number && static_cast<int32_t>(may.count - count) > 0 &&
            bytes <= std::atomic_ref(room_bytes).load(std::memory_order_relaxed) &&
-           bytes <= kMaxLaneBytes && count - Placed() < kMessages;
+           bytes <= kMaxLaneBytes &&
+           count - Placed() <
+               std::min(std::atomic_ref(most).load(std::memory_order_relaxed), kMessages);
   }
   // Adds the message that the caller has written to MessageAt(count). Returns false if the lane was
   // closed meanwhile.

@@ -218,9 +218,10 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   if (!context.received_lane) context.received_lane = std::make_unique<ReceivedLane>();
   ReceivedLane& received = *context.received_lane;
   if (received.is_open) CloseReceived(latest_, context);
-  // The lane's messages must fit into the CQ.
-  const uint32_t room = std::min(SendLane::kMessages, qp.recv_entries);
-  if (cq.lane_room != 0 || !cq.HasRoomFor(room)) return false;
+  // The lane's messages must fit into the CQ. Many programs create a CQ for as many completions as
+  // there are receives, so a lane takes half of it.
+  const uint32_t room = std::min({SendLane::kMessages, qp.recv_entries, cq.ring.usable() / 2});
+  if (room == 0 || cq.lane_room != 0 || !cq.HasRoomFor(room)) return false;
   core_.env.verbs.completions().Publish();
   last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;
   if (last_number_ == 0) last_number_ = 1;
@@ -233,7 +234,7 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   received.counted_taken = 0;
   cq.lane_room = room;
   receivers_.push_back(&context);
-  memory->lane().Open(received.number, context.responder.expected_psn, received.host_takes);
+  memory->lane().Open(received.number, context.responder.expected_psn, room, received.host_takes);
   qp.control->lane.Publish(
       {.number = received.number,
        .lane = static_cast<uint32_t>(memory->segment()),

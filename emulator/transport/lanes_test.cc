@@ -427,16 +427,24 @@ TEST_P(LanesTest, ThereIsNoLaneWhileAHostHasToSeeEachRequest) {
 }
 
 TEST_P(LanesTest, TheMessagesFitIntoTheQueue) {
-  // A queue of 31 entries has room for one lane of 15 messages, and not for a second one.
-  Make(/*depth=*/15, /*cq_entries=*/15);
+  Make(/*depth=*/1, /*cq_entries=*/1);
   Converse();
   EXPECT_FALSE(HasLane());
-  Make(/*depth=*/15, /*cq_entries=*/31);
+  // A lane takes half of a queue.
+  Make(/*depth=*/15, /*cq_entries=*/15);
   Converse();
-  EXPECT_TRUE(HasLane());
-  EXPECT_EQ(y.recv_cq->lane_room, 15u);
+  ASSERT_TRUE(HasLane());
+  EXPECT_EQ(y.recv_cq->lane_room, 7u);
+  GiveRoom();
+  for (uint64_t i = 0; i < 7; i++) EXPECT_TRUE(Add(i));
+  EXPECT_FALSE(Add(7));
   world.b().engine.EndPermits();
   EXPECT_EQ(y.recv_cq->lane_room, 0u);
+  EXPECT_EQ(y.Received().size(), 7u);
+  Make(/*depth=*/15, /*cq_entries=*/63);
+  Converse();
+  ASSERT_TRUE(HasLane());
+  EXPECT_EQ(y.recv_cq->lane_room, 15u);
 }
 
 TEST_P(LanesTest, ACompletionFollowsTheMessagesThatWait) {

@@ -108,7 +108,10 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
   cq.lock.Lock();
   int taken = PollLocked(cq, count, out);
-  if (taken == 0 && count > 0 && AwaitMovedMessages(cq)) taken = PollLocked(cq, count, out);
+  if (taken < count && cq.lanes != nullptr) {
+    AwaitMovedMessages(cq);
+    taken += PollLocked(cq, count - taken, out + taken);
+  }
   cq.lock.Unlock();
   if (taken == 0) AfterEmptyPoll();
   return taken;

@@ -39,7 +39,11 @@ bool TakeCurrent(CompletionQueue& cq) {
     client::AcquireFromDevice();
   } else {
     const auto take = [&cq] { return TakeFromRing(cq) || TakeFromLane(cq); };
-    if (!take() && !(AwaitMovedMessages(cq) && take())) return false;
+    if (!take()) {
+      if (cq.lanes == nullptr) return false;
+      AwaitMovedMessages(cq);
+      if (!take()) return false;
+    }
   }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);
   cq.extended.wr_id = cq.current.wc.wr_id;

@@ -188,16 +188,15 @@ Waiting WaitingIn(const ReceivedLane& mine) {
   return {taken.count, added.count - taken.count};
 }
 
-// Returns how many messages have been taken, or are the host's to take, and are not placed.
-uint32_t MovingIn(const ReceivedLane& mine) {
-  SendLane& lane = *mine.lane;
-  const LaneCount last = mine.host_takes ? lane.Added() : lane.Taken();
-  return (last.number & ~LaneCount::kClosed) == mine.number ? last.count - lane.Placed() : 0;
+// The end of the messages that have been taken, or are the host's to take.
+uint32_t EndOfMoving(const ReceivedLane& mine) {
+  const LaneCount last = mine.host_takes ? mine.lane->Added() : mine.lane->Taken();
+  return (last.number & ~LaneCount::kClosed) == mine.number ? last.count : mine.lane->Placed();
 }
 
-// Returns true while one of the messages before number `end` is moving.
+// Returns true if a message before number `end` is not placed.
 bool MovesBefore(const ReceivedLane& mine, uint32_t end) {
-  return MovingIn(mine) != 0 && static_cast<int32_t>(end - mine.lane->Placed()) > 0;
+  return static_cast<int32_t>(end - mine.lane->Placed()) > 0;
 }
 
 void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& message,
@@ -288,20 +287,18 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   return taken;
 }
 
-bool AwaitMovedMessages(CompletionQueue& cq) {
-  bool has_waited = false;
+void AwaitMovedMessages(CompletionQueue& cq) {
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
     const ReceivedLane& mine = qp->received;
-    const uint32_t end = mine.lane->Placed() + MovingIn(mine);
-    for (int i = 0; i < kMaxYieldsForMoving && MovesBefore(mine, end) && !client::HostIsGone();
+    const uint32_t end = EndOfMoving(mine);
+    for (int i = 0; i < kMaxYieldsForMoving && MovesBefore(mine, end) &&
+                    EndOfMoving(mine) != mine.lane->Placed() && !client::HostIsGone();
          i++) {
       // The sender wakes up the host, too, but its thread may have been stopped before that.
       if (i == 0) client::WakeSleepingHost();
-      has_waited = true;
       client::YieldToHost();
     }
   }
-  return has_waited;
 }
 
 bool MayHaveMessages(CompletionQueue& cq) {
@@ -311,7 +308,7 @@ bool MayHaveMessages(CompletionQueue& cq) {
   bool has = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
     const ReceivedLane& mine = qp->received;
-    has |= WaitingIn(mine).count > 0 || (mine.host_takes && MovingIn(mine) != 0);
+    has |= WaitingIn(mine).count > 0 || (mine.host_takes && MovesBefore(mine, EndOfMoving(mine)));
   }
   cq.lock.Unlock();
   return has;
@@ -327,7 +324,7 @@ void SettleLanesBeforeArming(CompletionQueue& cq) {
   if (std::atomic_ref(cq.lanes).load(std::memory_order_relaxed) == nullptr) return;
   // This thread may hold the lock itself, between ibv_start_poll and ibv_end_poll.
   if (!cq.lock.TryLock()) return CloseAll(cq);
-  (void)AwaitMovedMessages(cq);
+  AwaitMovedMessages(cq);
   cq.lock.Unlock();
 }
 
