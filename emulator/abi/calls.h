@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 18;
+inline constexpr uint32_t kCallVersion = 19;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -355,11 +355,6 @@ struct OpenLaneIn {
 struct OpenLaneOut {
   uint32_t lane;  // Permit::lane and LaneOffer::lane
   uint32_t reserved;
-};
-// Brings the bell of the host that takes the messages of a queue pair's lane. ENOENT: it has none.
-// kWakeLane wakes up that host for a caller that cannot.
-struct OpenBellOut {
-  uint64_t inode;  // LaneBell::inode
 };
 struct DestroyCqOut {
   uint32_t async_events_reported;  // events that the program got; ibv_destroy_cq awaits their acks

@@ -44,8 +44,8 @@ struct alignas(64) CqControl {
   enum ExecutedState : uint32_t { kNone, kFull, kTaken };
   uint32_t executed_state;
   uint32_t executed_takes;  // how many completions were taken from the place
-  // The program sets this for good when it uses events, or reads the times of completions. It then
-  // takes no messages from lanes. The host may (send_lane.h).
+  // The program sets this for good when it uses events, or reads the times of completions. The
+  // queue then gets no completions by lanes (send_lane.h).
   uint32_t refuses_lanes;
   CqEntry executed;
 

@@ -2,9 +2,6 @@
 // program. That program takes them when it polls for completions, and places each in its next
 // posted receive. No host takes part.
 //
-// If the receiver's CQ has events, the receiver's host takes them instead, because a completion may
-// have to raise one. The sender's program wakes up this host. Its own host does not take part.
-//
 // A host opens a lane under a new number. The receiver's program then says how many messages it
 // has receives for (`room`). The sender's program adds messages, and has completed each SEND that
 // it added. Either host can close the lane: no message is added after that. The receiver's host
@@ -54,21 +51,12 @@ struct LaneCount {
   uint64_t word() const { return uint64_t{number} << 32 | count; }
 };
 
-// The bell of another host: a descriptor of both ends of a pipe, and the pipe's inode number. A
-// byte in the pipe wakes up the host. fd -1: there is none.
-struct LaneBell {
-  int fd = -1;
-  uint64_t inode = 0;
-};
-
 struct SendLane {
   static constexpr uint32_t kMessages = 64;  // a power of two
 
-  // The receiver's host writes these for the present opening: the PSN of the first message, and 1
-  // if only this host takes messages. It stores 1 in `host_asleep` before it sleeps.
-  // `most` is how many messages may be in the lane that are not placed.
-  uint32_t psn, most, host_takes;
-  alignas(64) uint32_t host_asleep;
+  // The receiver's host writes these for the present opening: the PSN of the first message, and how
+  // many messages may be in the lane that are not placed.
+  uint32_t psn, most;
   // Messages that were added. Its number has kClosed when the lane is closed. The sender's program
   // adds, and a host opens and closes.
   alignas(64) uint64_t added;
@@ -94,11 +82,9 @@ struct SendLane {
 
   // Opens the lane under another number than the last one. Only one thread opens it, while it is
   // closed and IsQuiet.
-  void Open(uint32_t number, uint32_t first_psn, uint32_t most_messages, bool by_host) {
+  void Open(uint32_t number, uint32_t first_psn, uint32_t most_messages) {
     std::atomic_ref(psn).store(first_psn, std::memory_order_relaxed);
     std::atomic_ref(most).store(std::min(most_messages, kMessages), std::memory_order_relaxed);
-    std::atomic_ref(host_takes).store(by_host ? 1 : 0, std::memory_order_relaxed);
-    std::atomic_ref(host_asleep).store(0, std::memory_order_relaxed);
     const uint64_t none = LaneCount{number, 0}.word();
     std::atomic_ref(room).store(none, std::memory_order_relaxed);
     std::atomic_ref(placed).store(0, std::memory_order_relaxed);
@@ -121,29 +107,20 @@ struct SendLane {
     const LaneCount now = Added();
     return (now.number & ~LaneCount::kClosed) == number ? now.count : 0;
   }
-  // Takes all messages that were added under this number and not taken: those from `first` to
-  // before `end`.
-  struct Rest {
-    uint32_t first, end;
-  };
-  Rest TakeRest(uint32_t number) {
+  // Takes all messages that were added under this number and not taken. Returns how many were taken
+  // before.
+  uint32_t TakeRest(uint32_t number) {
     const uint32_t all = CountOf(number);
     std::atomic_ref word(taken);
     uint64_t now = word.load(std::memory_order_acquire);
     for (;;) {
       const LaneCount before = LaneCount::Of(now);
-      if (before.number != number || all - before.count > kMessages) return {all, all};
-      if (word.compare_exchange_weak(now, LaneCount{number, all}.word())) {
-        return {before.count, all};
-      }
+      if (before.number != number || all - before.count > kMessages) return all;
+      if (word.compare_exchange_weak(now, LaneCount{number, all}.word())) return before.count;
     }
   }
   // Returns true when all taken messages are placed.
   bool IsQuiet() { return Placed() == Taken().count; }
-  // Call it with true before the host sleeps. The host then looks for messages once more.
-  void SetAsleep(bool is_asleep) {
-    std::atomic_ref(host_asleep).store(is_asleep ? 1 : 0, std::memory_order_seq_cst);
-  }
 
   // ---- the sender's program, one thread at a time
 
@@ -162,12 +139,6 @@ struct SendLane {
     uint64_t before = LaneCount{number, count}.word();
     return std::atomic_ref(added).compare_exchange_strong(
         before, LaneCount{number, count + 1}.word(), std::memory_order_seq_cst);
-  }
-  bool HostTakes() { return std::atomic_ref(host_takes).load(std::memory_order_relaxed) != 0; }
-  // Returns true if the receiver's host sleeps, and the caller must wake it up. Call it after Add.
-  bool MustWakeHost() {
-    std::atomic_ref asleep(host_asleep);
-    return asleep.load(std::memory_order_seq_cst) != 0 && asleep.exchange(0) != 0;
   }
 
   // ---- the receiver's program
@@ -193,7 +164,6 @@ struct SendLane {
 struct LaneOffer {
   uint32_t number;          // of the opening; 0: none
   uint32_t lane;            // which lane; a program maps each one once
-  uint32_t host_takes;      // 1: the program does not take messages
   uint32_t receive_index;   // in the receive ring, of the receive for the first message
   PermittedRegion region;   // of the receives' memory
   ib_uverbs_wc completion;  // what the completions have in common

@@ -50,7 +50,6 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   bool OfferPermit(const wire::UdpFlow& flow, std::span<const std::byte> offer) override {
     return sends_forms_ && !captures() && network_.SendOffer(flow, offer);
   }
-  LaneBell BellOf(const NetAddress& peer) override { return network_.BellOf(peer); }
   void CountExchanged(const Exchanged& exchanged) override;
 
   // Act as Network::JoinGroup and LeaveGroup.

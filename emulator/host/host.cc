@@ -238,7 +238,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     turns_.BeginCount();
     if (StandsStill()) return false;
     faults_.SetNow(now);
-    bool found = engine_.TakeFromLanes(now);
+    bool found = false;
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr) continue;
       found |= PollGroup(now, group, *members.doorbells);
@@ -249,7 +249,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   }
 
   void PrepareSleep(bool asleep) {
-    engine_.PrepareLanesForSleep(asleep);
     for (auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr) continue;
       std::atomic_ref(members.doorbells->host_asleep).store(asleep ? 1 : 0);

@@ -100,9 +100,6 @@ class Network {
   virtual Result<Segment> OpenLane(const JobReference&, SharedMemory& /*own*/) {
     return Fail(EINVAL);
   }
-  // Returns the bell of the host at this address (abi/send_lane.h). The network owns the
-  // descriptor.
-  virtual LaneBell BellOf(const NetAddress&) { return {}; }
   // Calls `before` whenever the network begins to wait for another host.
   virtual void BeforeWaiting(std::function<void()> /*before*/) {}
   // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network

@@ -256,18 +256,6 @@ int OpenLane(const Caller& caller, const OpenLaneIn& in, OpenLaneOut& out,
   return 0;
 }
 
-int OpenBell(const Caller& caller, const HandleIn& in, OpenBellOut& out, Descriptors& descriptors) {
-  const Result<LaneBell> bell = caller.verbs.BellOf(caller.group, in.handle);
-  if (!bell) return ErrorOf(bell);
-  out.inode = bell->inode;
-  descriptors.push_back(BellDescriptor{bell->fd});
-  return 0;
-}
-
-int WakeLane(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
-  return ErrorOf(caller.verbs.WakeLane(caller.now, caller.group, in.handle));
-}
-
 int CloseLanes(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
   return ErrorOf(caller.verbs.CloseLanes(caller.group, in.handle));
 }

@@ -354,7 +354,6 @@ int CallServer::DescriptorFor(uint32_t number, Connection& connection,
   if (const auto* segment = std::get_if<SegmentId>(&what)) {
     return parts_.segments.Descriptor(*segment);
   }
-  if (const auto* bell = std::get_if<BellDescriptor>(&what)) return bell->fd;
   if (!connection.doorbell) {
     // Each connection has its own doorbell, so that no client can consume another client's wake-up.
     // The doorbell is edge-triggered, so the host never reads it, and it never fills up.

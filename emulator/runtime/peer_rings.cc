@@ -187,17 +187,6 @@ bool PeerRing::IsDead(Time now) {
   return has_no_reader || door().slots[slot_].load(std::memory_order_acquire) != offered_;
 }
 
-// One descriptor has both ends, so a program that writes gets no SIGPIPE from an ended host.
-LaneBell PeerRing::Bell() {
-  const uint64_t inode = door().bell_inode;
-  if (!bell_) bell_ = OpenOf(door().pid, door().bell_fd, O_RDWR);
-  struct stat status;
-  const bool is_bell = bell_ && fstat(bell_.get(), &status) == 0 && S_ISFIFO(status.st_mode) &&
-                       status.st_ino == inode;
-  if (!is_bell) bell_.Reset();
-  return is_bell ? LaneBell{bell_.get(), inode} : LaneBell{};
-}
-
 void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) const {
   for (const RingDatagram& datagram : writer_->Unread()) send(datagram);
   for (size_t i = 0; i < overflow_committed_; i++) {
@@ -257,11 +246,6 @@ bool PeerRings::AwaitReaders() const {
   return std::ranges::any_of(rings_, [](const auto& each) { return each.second->awaits_reader(); });
 }
 
-LaneBell PeerRings::BellOf(const NetAddress& peer) {
-  PeerRing* const ring = Find(peer);
-  return ring == nullptr ? LaneBell{} : ring->Bell();
-}
-
 void PeerRings::ShowPoller(uint32_t processor) {
   for (const auto& [peer, ring] : rings_) ring->ShowPoller(processor);
 }
@@ -274,36 +258,14 @@ bool PeerRings::HaveOverflow() const {
 
 // ---- from other hosts
 
-namespace {
-
-struct Pipe {
-  UniqueFd read, write;
-};
-
-std::optional<Pipe> MakePipe() {
-  std::array<int, 2> ends;
-  if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return std::nullopt;
-  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-}  // namespace
-
 std::unique_ptr<OwnRings> OwnRings::Create() {
-  std::optional<Pipe> wake = MakePipe(), bell = MakePipe();
-  if (!wake || !bell) return nullptr;
-  std::unique_ptr<OwnRings> rings(new OwnRings(std::move(wake->read), std::move(wake->write)));
-  rings->bell_ =
-      OpenOf(static_cast<uint32_t>(getpid()), static_cast<uint32_t>(bell->read.get()), O_RDWR);
-  struct stat status;
-  if (!rings->bell_ || fstat(rings->bell_.get(), &status) != 0) return nullptr;
-  rings->bell_inode_ = status.st_ino;
-  return rings;
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return nullptr;
+  return std::unique_ptr<OwnRings>(new OwnRings(UniqueFd(ends[0]), UniqueFd(ends[1])));
 }
 
 void OwnRings::Open(const NetAddress& port, QueuePage& page) {
   page.rings.wake_fd = static_cast<uint32_t>(wake_write_.get());
-  page.rings.bell_fd = static_cast<uint32_t>(bell_.get());
-  page.rings.bell_inode = bell_inode_;
   page.rings.pid = static_cast<uint32_t>(getpid());
   ports_.push_back({port, &page});
 }
@@ -317,7 +279,6 @@ void OwnRings::Close(const NetAddress& port) {
 void OwnRings::TakeWake() {
   std::array<char, 256> bytes;
   (void)!read(wake_read_.get(), bytes.data(), bytes.size());
-  (void)!read(bell_.get(), bytes.data(), bytes.size());
 }
 
 void OwnRings::PrepareSleep(bool asleep) {

@@ -75,8 +75,6 @@ class PeerRing {
   bool IsDead(Time now);
   // Returns true if the reader has released nothing for PeerQueues::kDeafAfter.
   bool is_deaf() const { return is_deaf_; }
-  // Returns the bell of the reader. This object owns the descriptor.
-  LaneBell Bell();
   // Calls `send` for each unread datagram, oldest first.
   void TakeUnread(const std::function<void(const RingDatagram&)>& send) const;
 
@@ -97,7 +95,6 @@ class PeerRing {
   std::shared_ptr<QueueMapping> page_;
   std::shared_ptr<RingWriter> writer_;  // unfilled forms keep it
   UniqueFd wake_;
-  UniqueFd bell_;  // empty: not opened
   uint32_t slot_ = 0;
   uint64_t offered_ = 0;  // the slot's word
   bool is_allocated_in_ring_ = true;
@@ -136,8 +133,6 @@ class PeerRings {
   bool HaveOverflow() const;
   // Tells all peers where this host's program polls (RingHeader::poller).
   void ShowPoller(uint32_t processor);
-  // Acts as Network::BellOf.
-  LaneBell BellOf(const NetAddress& peer);
   void Clear() { rings_.clear(); }
 
  private:
@@ -168,10 +163,9 @@ class OwnRings {
   // Ends the port's rings. Their unread datagrams are lost.
   void Close(const NetAddress& port);
 
-  // The descriptors that are readable after another host or its program (LaneBell) has woken up
-  // this host, and TakeWake, which makes them unreadable.
+  // The descriptor that is readable after another host has woken up this host, and TakeWake, which
+  // makes it unreadable.
   int wake_fd() const { return wake_read_.get(); }
-  int bell_fd() const { return bell_.get(); }
   void TakeWake();
   // Tells the writers whether they must wake up this host.
   void PrepareSleep(bool asleep);
@@ -248,8 +242,6 @@ class OwnRings {
   void DropEnded();
 
   UniqueFd wake_read_, wake_write_;
-  UniqueFd bell_;  // both ends of a pipe
-  uint64_t bell_inode_ = 0;
   std::vector<Port> ports_;
   std::vector<std::shared_ptr<Ring>> rings_;  // in the order of their offers
   struct Buffers {

@@ -18,7 +18,7 @@
 namespace rdmaemu::runtime {
 namespace {
 
-constexpr uint64_t kQueueMagic = 0x72646d6165337175;
+constexpr uint64_t kQueueMagic = 0x72646d6165327175;
 constexpr size_t kPageBytes = 4096;
 static_assert(sizeof(QueuePage) <= kPageBytes);
 constexpr int kQueueSeals = F_SEAL_SHRINK | F_SEAL_GROW;

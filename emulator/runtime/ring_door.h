@@ -27,13 +27,10 @@ struct RingDoor {
   // pipe has no reader when the host is dead. pid 0: the port takes no rings.
   uint32_t pid;
   uint32_t wake_fd;
-  // The LaneBell of the same process. bell_inode 0: there is none.
-  uint32_t bell_fd;
   std::atomic<uint32_t> asleep;
   std::atomic<uint32_t> offers;  // how many rings were offered
   // RingOffer::word. 0: free. The writer sets a slot, and the reader frees it.
   std::array<std::atomic<uint64_t>, kMaxRingsToPort> slots;
-  uint64_t bell_inode;
 };
 
 }  // namespace rdmaemu::runtime

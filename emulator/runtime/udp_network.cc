@@ -107,10 +107,7 @@ Status UdpNetwork::Watch(int epoll_fd) {
   }
   if (own_rings_ == nullptr) return {};
   epoll_event event = EventFor(EventKind::kRings, 0);
-  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, own_rings_->wake_fd(), &event) != 0 ||
-      epoll_ctl(epoll_fd, EPOLL_CTL_ADD, own_rings_->bell_fd(), &event) != 0) {
-    return Fail(errno);
-  }
+  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, own_rings_->wake_fd(), &event) != 0) return Fail(errno);
   return {};
 }
 
@@ -408,10 +405,6 @@ bool UdpNetwork::SendOffer(const wire::UdpFlow& flow, std::span<const std::byte>
   std::ranges::copy(offer, room.begin());
   Commit();
   return true;
-}
-
-LaneBell UdpNetwork::BellOf(const NetAddress& peer) {
-  return peer_rings_ == nullptr ? LaneBell{} : peer_rings_->BellOf(peer);
 }
 
 std::unique_ptr<UnfilledForm> UdpNetwork::CommitUnfilled(size_t payload_bytes) {

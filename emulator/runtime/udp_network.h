@@ -93,7 +93,6 @@ class UdpNetwork final : public Network {
   Result<Segment> OpenLane(const JobReference& lane, SharedMemory& own) override {
     return own_rings_ == nullptr ? Fail(EINVAL) : own_rings_->OpenLane(lane, own);
   }
-  LaneBell BellOf(const NetAddress& peer) override;
   std::shared_ptr<JobPage> OpenJobPage(const JobReference& page) override {
     return own_rings_ == nullptr ? nullptr : own_rings_->OpenJobPage(page);
   }

@@ -263,13 +263,6 @@ class Engine::Impl final : public Receiver {
   SegmentId LaneOf(QueuePair& qp, bool receives) {
     return Lanes::LaneOf(core_.ContextOf(qp), receives);
   }
-  LaneBell BellOf(QueuePair& qp) {
-    return core_.ContextOf(qp).peer_is_local ? LaneBell{}
-                                             : core_.env.sink.BellOf(qp.path.destination);
-  }
-  void WakeLane(Time now, QueuePair& qp) { core_.lanes.WakePeer(now, core_.ContextOf(qp)); }
-  bool TakeFromLanes(Time now) { return core_.lanes.TakeHere(now); }
-  void PrepareLanesForSleep(bool asleep) { core_.lanes.PrepareSleep(asleep); }
   const EngineCounters& counters() {
     CountExecuted();
     return core_.counters;
@@ -399,7 +392,7 @@ class Engine::Impl final : public Receiver {
   // Counts what the peer's program has executed before.
   void RequestArrives(QpContext& context, const Train& request) {
     core_.lent_permits.RequestArrives(context, request);
-    core_.lanes.RequestArrives(context);
+    core_.lanes.RequestArrives(context, request);
   }
 
   void SyncRing(QpContext& context) {
@@ -654,10 +647,6 @@ void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 void Engine::CloseLanes() { impl_->CloseLanes(); }
 void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
 SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
-LaneBell Engine::BellOf(QueuePair& qp) { return impl_->BellOf(qp); }
-void Engine::WakeLane(Time now, QueuePair& qp) { impl_->WakeLane(now, qp); }
-bool Engine::TakeFromLanes(Time now) { return impl_->TakeFromLanes(now); }
-void Engine::PrepareLanesForSleep(bool asleep) { impl_->PrepareLanesForSleep(asleep); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }

@@ -60,8 +60,6 @@ class DatagramSink {
   virtual bool OfferPermit(const wire::UdpFlow&, std::span<const std::byte> /*offer*/) {
     return false;
   }
-  // Acts as Network::BellOf.
-  virtual LaneBell BellOf(const NetAddress&) { return {}; }
   // Counts the packets of requests that a program has executed itself (permits.h), which were
   // neither sent nor received.
   struct Exchanged {
@@ -140,11 +138,6 @@ class Engine : public TransportHooks {
   using OpenLane = std::function<Result<Segment>(const JobReference&)>;
   void TakeLaneOffer(Time now, const wire::UdpFlow& flow, const PermitOffer& offer,
                      const OpenLane& open_lane);
-  // Takes the messages of lanes that only this host takes. Returns true if there were any.
-  bool TakeFromLanes(Time now);
-  // Tells the senders of such messages whether they must wake up this host. After
-  // PrepareLanesForSleep(true), call TakeFromLanes before sleeping.
-  void PrepareLanesForSleep(bool asleep);
   // Acts as Host::Direct, for a train whose payload is missing.
   Naming Direct(const Train& train, const std::shared_ptr<DirectForm>& form);
   // Reads the payload of a train that was copied to the place that Direct has named.
@@ -198,8 +191,6 @@ class Engine : public TransportHooks {
   void CloseLanes() override;
   void TakeFromLane(CompletionQueue& cq) override;
   SegmentId LaneOf(QueuePair& qp, bool receives) override;
-  LaneBell BellOf(QueuePair& qp) override;
-  void WakeLane(Time now, QueuePair& qp) override;
 
   const EngineCounters& counters() const;
 

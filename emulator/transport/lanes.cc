@@ -39,12 +39,6 @@ ib_uverbs_wc CompletionOf(const QueuePair& qp) {
   return wc;
 }
 
-// Returns true if the program takes no messages, because it uses events or times of completions.
-bool RefusesLanes(const QpContext& context) {
-  const CqControl& control = *context.qp->recv_cq->control;
-  return std::atomic_ref(control.refuses_lanes).load(std::memory_order_relaxed) != 0;
-}
-
 // Moves `counted` to the lane's numbers. Returns what is new.
 Executions TakeNew(SendLane& lane, uint32_t number, CountedMessages& counted) {
   const uint32_t all = lane.CountOf(number);
@@ -107,8 +101,8 @@ void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
 bool Lanes::OpenHere(QpContext& context) {
   QpContext* const peer = LocalPeerOf(core_.env, context);
   SentLane& sent = *context.sent_lane;
-  if (peer == nullptr || !IsReady(core_.env, context, *peer) || RefusesLanes(*peer) ||
-      !MayLend(*peer) || !sent.patience.MayTry() || !HasMemory(sent) || !Lend(*peer, sent.memory)) {
+  if (peer == nullptr || !IsReady(core_.env, context, *peer) || !MayLend(*peer) ||
+      !sent.patience.MayTry() || !HasMemory(sent) || !Lend(*peer, sent.memory)) {
     return false;
   }
   sent.number = peer->received_lane->number;
@@ -159,19 +153,25 @@ void Lanes::Offer(QpContext& context) {
   if (offer.page.fd < 0 || !core_.env.sink.OfferPermit(flow, offer.bytes())) sent.memory.reset();
 }
 
+void Lanes::RequestArrives(QpContext& context, const Train& request) {
+  if (context.received_lane && context.received_lane->is_open) CloseReceived(latest_, context);
+  const bool may_be_in_a_lane =
+      request.info().send && request.begins && request.ends && request.length() <= kMaxLaneBytes;
+  if (!may_be_in_a_lane) Interrupt(latest_, context);
+}
+
 void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
                       const PermitOffer& offer, const Engine::OpenLane& open_lane) {
   const QueuePair& qp = *context.qp;
   if (!MayUse() || qp.type != IBV_QPT_RC || qp.attr.dest_qp_num != offer.source_qpn ||
-      flow.source != qp.path.destination || flow.destination != qp.path.source) {
+      flow.source != qp.path.destination || flow.destination != qp.path.source ||
+      context.mtu_bytes != offer.mtu_bytes || !IsReadyToAnswer(context) ||
+      context.responder.expected_psn != offer.psn) {
     return;
   }
   latest_ = now;
-  RequestArrives(context);
-  if (context.mtu_bytes != offer.mtu_bytes || !IsReadyToAnswer(context) ||
-      context.responder.expected_psn != offer.psn || !MayLend(context)) {
-    return;
-  }
+  if (context.received_lane && context.received_lane->is_open) CloseReceived(now, context);
+  if (!MayLend(context)) return;
   const bool is_known = context.received_lane && context.received_lane->is_from_elsewhere &&
                         context.received_lane->reference.segment == offer.page.segment &&
                         context.received_lane->reference.fd == offer.page.fd;
@@ -202,7 +202,8 @@ bool Lanes::MayLend(const QpContext& context) const {
   const QueuePair& qp = *context.qp;
   const bool is_answering = qp.state() == IBV_QPS_RTS || context.responder.established;
   return is_answering && core_.env.verbs.Carries(qp) && qp.srq == nullptr &&
-         qp.share().sole_process != ProcessId::kNone && context.responder.receive_key != 0;
+         qp.share().sole_process != ProcessId::kNone && context.responder.receive_key != 0 &&
+         std::atomic_ref(qp.recv_cq->control->refuses_lanes).load(std::memory_order_relaxed) == 0;
 }
 
 bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) {
@@ -228,17 +229,15 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   received.memory = memory;
   received.is_open = true;
   received.number = last_number_;
-  received.host_takes = RefusesLanes(context);
   received.receive_index = qp.recv_ring.Consumer();
   received.counted = {};
   received.counted_taken = 0;
   cq.lane_room = room;
   receivers_.push_back(&context);
-  memory->lane().Open(received.number, context.responder.expected_psn, room, received.host_takes);
+  memory->lane().Open(received.number, context.responder.expected_psn, room);
   qp.control->lane.Publish(
       {.number = received.number,
        .lane = static_cast<uint32_t>(memory->segment()),
-       .host_takes = received.host_takes ? 1u : 0u,
        .receive_index = received.receive_index,
        .region = Permitted(*region, context.responder.receive_key, IBV_ACCESS_LOCAL_WRITE),
        .completion = CompletionOf(qp)});
@@ -295,7 +294,6 @@ void Lanes::SettleReceived(QpContext& context) {
 // The program may write any number.
 void Lanes::CountTaken(QpContext& context, uint32_t taken) {
   ReceivedLane& received = *context.received_lane;
-  if (received.host_takes) return;
   const uint32_t more = taken - received.counted_taken;
   if (more > received.counted.count - received.counted_taken) return;
   received.counted_taken = taken;
@@ -314,78 +312,15 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   const uint32_t all = lane.Close(received.number);
   SettleReceived(context);
   if (all == 0) return;
-  const SendLane::Rest rest = lane.TakeRest(received.number);
-  CountTaken(context, rest.first);
-  AwaitPlaced(core_.env.memory, lane, rest.first);
-  (void)DeliverAll(now, context, lane, rest);
-  lane.HavePlaced(rest.end - rest.first);
-}
-
-bool Lanes::DeliverAll(Time now, QpContext& context, SendLane& lane, SendLane::Rest rest) {
-  context.qp->recv_ring.SetConsumer(context.received_lane->receive_index + rest.first);
-  bool is_receiving = true;
-  for (uint32_t at = rest.first; is_receiving && at != rest.end; at++) {
-    is_receiving = Deliver(now, context, lane.MessageAt(at));
+  const uint32_t first = lane.TakeRest(received.number);
+  CountTaken(context, first);
+  AwaitPlaced(core_.env.memory, lane, first);
+  qp.recv_ring.SetConsumer(received.receive_index + first);
+  for (uint32_t at = first; at != all; at++) {
+    if (!Deliver(now, context, lane.MessageAt(at))) break;
   }
   core_.env.verbs.completions().Publish();
-  return is_receiving;
-}
-
-bool Lanes::TakeHere(Time now) {
-  waiting_.clear();
-  for (QpContext* const context : receivers_) {
-    const ReceivedLane& received = *context->received_lane;
-    SendLane& lane = received.memory->lane();
-    if (received.host_takes && lane.Added().count != lane.Taken().count) {
-      waiting_.push_back(context);
-    }
-  }
-  for (QpContext* const context : waiting_) {
-    if (context->received_lane->is_open) TakeHere(now, *context);
-  }
-  return !waiting_.empty();
-}
-
-void Lanes::TakeHere(Time now, QpContext& context) {
-  latest_ = now;
-  ReceivedLane& received = *context.received_lane;
-  const std::shared_ptr<LaneMemory> memory = received.memory;
-  SendLane& lane = memory->lane();
-  SettleReceived(context);
-  const SendLane::Rest rest = lane.TakeRest(received.number);
-  // A program has written false numbers.
-  if (rest.first == rest.end) return CloseReceived(now, context);
-  // While the messages become completions, nothing closes the lane.
-  received.is_open = false;
-  std::erase(receivers_, &context);
-  const bool is_receiving = DeliverAll(now, context, lane, rest);
-  received.is_open = true;
-  receivers_.push_back(&context);
-  const bool stays =
-      is_receiving && context.qp->recv_cq->HasRoomFor(context.qp->recv_cq->lane_room);
-  // The sender may add as many messages again when these are placed.
-  if (!stays) (void)lane.Close(received.number);
-  lane.HavePlaced(rest.end - rest.first);
-  if (stays) return;
-  if (!is_receiving) {
-    const SendLane::Rest lost = lane.TakeRest(received.number);
-    lane.HavePlaced(lost.end - lost.first);
-  }
-  CloseReceived(now, context);
-}
-
-void Lanes::PrepareSleep(bool asleep) {
-  for (QpContext* const context : receivers_) {
-    const ReceivedLane& received = *context->received_lane;
-    if (received.host_takes) received.memory->lane().SetAsleep(asleep);
-  }
-}
-
-void Lanes::WakePeer(Time now, QpContext& context) {
-  if (!context.sent_lane || !context.sent_lane->memory || context.peer_is_local) return;
-  Interrupt(now, context);
-  context.sent_lane->grants_until_offer = 0;
-  Offer(context);  // it closes the lane at the other host
+  lane.HavePlaced(all - first);
 }
 
 bool Lanes::Deliver(Time now, QpContext& context, LaneMessage& message) {
@@ -422,12 +357,8 @@ void Lanes::TakeFrom(CompletionQueue& cq) {
       receivers_, [&cq](const QpContext* context) { return context->qp->recv_cq == &cq; });
   if (found == receivers_.end()) return;
   SendLane& lane = (*found)->received_lane->memory->lane();
-  QpContext& context = **found;
-  const bool has_messages = lane.Added().count != lane.Taken().count;
-  if (has_messages && context.received_lane->host_takes) TakeHere(latest_, context);
-  if (!context.received_lane->is_open) return;
-  if ((has_messages && !context.received_lane->host_takes) || !cq.HasRoomFor(cq.lane_room)) {
-    CloseReceived(latest_, context);
+  if (lane.Added().count != lane.Taken().count || !cq.HasRoomFor(cq.lane_room)) {
+    CloseReceived(latest_, **found);
   }
 }
 

@@ -6,9 +6,6 @@
 // all requests, and tells its program (LaneOffer). The sender's host then tells its own program by
 // a permit. Between two hosts, the sender's host offers the memory once. The receiver's host opens
 // the lane again after each SEND that it has executed. PSNs and counters of both QPs follow later.
-//
-// If the receiver's program must not take messages, because its CQ has events, this host takes them
-// itself. A lane between QPs of one host would then save nothing, so there is none.
 #pragma once
 
 #include <cstddef>
@@ -61,10 +58,10 @@ class Lanes {
   // Opens a lane that the peer's host has made.
   void TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow, const PermitOffer& offer,
                  const Engine::OpenLane& open_lane);
-  // Closes the QP's lane before a request of its peer is handled, and takes the messages in it.
-  void RequestArrives(QpContext& context) {
-    if (context.received_lane && context.received_lane->is_open) CloseReceived(latest_, context);
-  }
+  // Closes the QP's lane before a request of its peer is handled, and takes the messages in it. If
+  // lanes do not take such requests, also closes the lane by which the QP sends. The program's
+  // answer then follows the acknowledgement, as the peer expects.
+  void RequestArrives(QpContext& context, const Train& request);
   // Opens the QP's lane again after this host has executed a SEND of another host.
   void Executed(Time now, QpContext& context, const Train& send) {
     if (context.received_lane && context.received_lane->is_from_elsewhere)
@@ -73,12 +70,6 @@ class Lanes {
   // Call this before the queue gets a completion. Closes its lane, if the lane has messages or
   // leaves no room for a completion.
   void TakeFrom(CompletionQueue& cq);
-  // Takes the messages of the lanes that only this host takes. Returns true if there were any.
-  bool TakeHere(Time now);
-  // Tells the senders of such messages whether they must wake up this host.
-  void PrepareSleep(bool asleep);
-  // Makes the other host take the messages that the QP has sent. Closes the lane.
-  void WakePeer(Time now, QpContext& context);
   // Counts the messages of all QPs. Call this before someone reads a counter.
   void Settle();
   // Closes all lanes. Takes the messages that no program has taken.
@@ -100,9 +91,9 @@ class Lanes {
   bool OpenHere(QpContext& context);
   bool IsOpenElsewhere(QpContext& context);
   void Offer(QpContext& context);
-  // Returns true if the QP can get messages by a lane.
+  // Returns true if the QP and its program can take messages by a lane.
   bool MayLend(const QpContext& context) const;
-  // Lets the QP get messages. Returns false if they must come by the hosts.
+  // Lets the QP's program take messages. Returns false if they need this host.
   bool Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory);
   void Reopen(Time now, QpContext& context, const Train& send);
   void CloseSent(Time now, QpContext& context);
@@ -110,9 +101,7 @@ class Lanes {
   void SettleSent(QpContext& context);
   void SettleReceived(QpContext& context);
   void CountTaken(QpContext& context, uint32_t taken);
-  void TakeHere(Time now, QpContext& context);
-  // Handles the messages that no program has taken. Returns false if the QP has failed.
-  bool DeliverAll(Time now, QpContext& context, SendLane& lane, SendLane::Rest rest);
+  // Handles a message that no program has taken. Returns false if the QP has failed.
   bool Deliver(Time now, QpContext& context, LaneMessage& message);
 
   Core& core_;
@@ -120,7 +109,6 @@ class Lanes {
   uint32_t last_number_ = 0;                               // of the openings by this host
   Time latest_{};                                          // when the host last looked at a lane
   std::vector<QpContext*> senders_, receivers_;            // those with an open lane
-  std::vector<QpContext*> waiting_;                        // reused by TakeHere
   Train train_;                                            // reused for each message
 };
 

@@ -215,7 +215,6 @@ struct ReceivedLane {
   Patience patience;
   bool is_open = false;
   uint32_t number = 0;
-  bool host_takes = false;     // only this host takes messages
   uint32_t receive_index = 0;  // in the receive ring, of the receive for the first message
   CountedMessages counted{};
   uint32_t counted_taken = 0;  // of them, those that the program has taken

@@ -337,17 +337,13 @@ struct TransportHooks {
   // or to the scope's memory. Call this before any step that moves or frees memory, or that revokes
   // the right to it.
   virtual void Quiesce(const PayloadScope& scope) = 0;
-  // Moves the messages of all lanes to their receives and completions (abi/send_lane.h).
+  // Moves the messages of lanes to their receives and completions (abi/send_lane.h).
   virtual void CloseLanes() {}
   // Does the same for one CQ, if its lane has messages or leaves no room for a completion.
   virtual void TakeFromLane(CompletionQueue&) {}
   // Returns the shared memory by which the QP receives or sends small messages without this host
   // (abi/send_lane.h). SegmentId::kNone: there is none.
   virtual SegmentId LaneOf(QueuePair&, bool /*receives*/) { return SegmentId::kNone; }
-  // Returns the bell of the other host that may take the messages that the QP sends by its lane.
-  virtual LaneBell BellOf(QueuePair&) { return {}; }
-  // Makes the other host take the messages that the QP has sent by its lane.
-  virtual void WakeLane(Time, QueuePair&) {}
 };
 
 // Why a key did not grant access to bytes. The transports convert it to a completion status or NAK.

@@ -200,21 +200,6 @@ Result<SegmentId> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
   return lane;
 }
 
-Result<LaneBell> Verbs::BellOf(GroupId group, Handle handle) {
-  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
-  if (!qp) return Pass(qp.error());
-  const LaneBell bell = transport_ == nullptr ? LaneBell{} : transport_->BellOf(**qp);
-  if (bell.fd < 0) return Fail(ENOENT);
-  return bell;
-}
-
-Status Verbs::WakeLane(Time now, GroupId group, Handle handle) {
-  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
-  if (!qp) return Pass(qp.error());
-  if (transport_ != nullptr) transport_->WakeLane(now, **qp);
-  return {};
-}
-
 Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());

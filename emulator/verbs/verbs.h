@@ -258,10 +258,8 @@ class Verbs final : public VerbsDirectory {
   Result<const QueuePair*> FindQpByHandle(GroupId group, Handle qp);
   // ibv_query_qp. Its `cap` is the capacity of the rings.
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
-  // Act as those of TransportHooks. ENOENT: there is none.
+  // Returns the memory of the lane by which the QP receives or sends. ENOENT: there is none.
   Result<SegmentId> LaneOf(GroupId group, Handle qp, bool receives);
-  Result<LaneBell> BellOf(GroupId group, Handle qp);
-  Status WakeLane(Time now, GroupId group, Handle qp);
   // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
 

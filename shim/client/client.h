@@ -48,10 +48,9 @@ bool IsWatched(CallOp op, uint32_t handle);
 
 // Returns the page of copies that the host offers to this process. Returns nullptr before the first
 // call, and in a child that shares its parent's connection (OtherOwner). After copying, call
-// WakeSleepingHost.
+// JobsDone.
 JobPage* Jobs();
-// Wakes up the host if it sleeps.
-void WakeSleepingHost();
+void JobsDone();
 
 // Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
 // (emulator/abi/host_turn.h), and otherwise only yields.
@@ -85,13 +84,6 @@ bool HostIsGone(uint32_t handle);
 // Adds 1 to a counter. Returns false, and does nothing, if the descriptor is no counter in this
 // thread's descriptor table, or if the thread may not write (seccomp(2)). Preserves errno.
 bool RaiseCounter(int fd);
-
-// Wakes up the host of a bell, if it sleeps beside this lane (send_lane.h). Returns false if the
-// host sleeps and the descriptor is no longer its bell, or if the thread may not write. Preserves
-// errno.
-bool RingBell(SendLane& lane, const LaneBell& bell);
-// Closes the bell's descriptor, unless the program uses its number for another file.
-void CloseBell(const LaneBell& bell);
 
 // Closes a counter's descriptor.
 void CloseCounter(int fd);

@@ -550,7 +550,7 @@ JobPage* Jobs() {
 }
 
 // A sleeping host stores `host_asleep` before it reads the states of the jobs.
-void WakeSleepingHost() {
+void JobsDone() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (MustWakeHost(*OwnDoorbells())) WakeHost();
 }

@@ -119,7 +119,7 @@ void CopyBatch::Run() {
   // The other host sees the marks, and its answer wakes up this program's host. A failed copy has
   // no mark.
   const bool are_all_marked = kind_.has_mark && done == count_;
-  if (!are_all_marked) client::WakeSleepingHost();
+  if (!are_all_marked) client::JobsDone();
 }
 
 bool DoCopyJobs() {

@@ -147,7 +147,7 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
 }
 
 int RequestNotify(ibv_cq* base, int solicited_only) {
-  SettleLanesBeforeArming(*Of(base));
+  RefuseLanes(*Of(base));
   ArmCq(*Of(base)->control, solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny,
         Of(base)->ring.Consumer());
   return 0;

@@ -36,52 +36,6 @@ SendLane* Map(const QueuePair& qp, uint32_t id, bool receives) {
   return lane;
 }
 
-void Forget(SentLane& sent) {
-  if (sent.lane != nullptr) client::UnmapLane(sent.lane);
-  if (sent.has_bell) client::CloseBell(sent.bell);
-  sent = {};
-}
-
-// Gets the bell of the host that takes the lane's messages. Returns false if there is none.
-bool HasBell(const QueuePair& qp, SentLane& sent) {
-  if (sent.has_bell) return true;
-  if (sent.refuses_bell) return false;
-  OpenBellOut reply{};
-  const int before = errno;
-  sent.has_bell =
-      client::Call(CallOp::kOpenBell, HandleIn{qp.base.handle, HandleOf(qp.base.context)}, reply,
-                   &sent.bell.fd, 1) == 0;
-  sent.bell.inode = reply.inode;
-  sent.refuses_bell = !sent.has_bell;
-  errno = before;
-  return sent.has_bell;
-}
-
-// Uses the lane with this number. Returns false if the process cannot.
-bool UseSent(QueuePair& qp, uint32_t id) {
-  SentLane& sent = qp.sent;
-  if (sent.id != id) {
-    Forget(sent);
-    sent.id = id;
-    sent.lane = Map(qp, id, false);
-  }
-  return sent.lane != nullptr && (!sent.lane->HostTakes() || HasBell(qp, sent));
-}
-
-// Wakes up the other host after a message. If this thread cannot, its own host does, and the queue
-// pair uses no such lane any more.
-void WakeHostOf(QueuePair& qp) {
-  SentLane& sent = qp.sent;
-  if (!sent.lane->HostTakes() || client::RingBell(*sent.lane, sent.bell)) return;
-  client::CloseBell(sent.bell);
-  sent.has_bell = false;
-  sent.refuses_bell = true;
-  const int before = errno;
-  // Fails only if the host has ended.
-  (void)client::Call(CallOp::kWakeLane, HandleIn{qp.base.handle, HandleOf(qp.base.context)});
-  errno = before;
-}
-
 // Copies the payload of a SEND. Returns false if the host must read it.
 bool CopyPayload(QueuePair& qp, const Permit& permit, const rxe_send_wqe& wqe, std::byte* to) {
   if ((wqe.wr.send_flags & IBV_SEND_INLINE) != 0) {
@@ -128,13 +82,13 @@ bool Open(QueuePair& qp) {
   if (offer.number == 0) return false;
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
-  // SettleLanesBeforeArming reads `opens_lanes` after it has set `refuses_lanes`. So one of the two
-  // sees the other's store.
+  // RefuseLanes reads `opens_lanes` after it has set `refuses_lanes`. So one of the two sees the
+  // other's store.
   std::atomic_ref(cq.opens_lanes).store(1, std::memory_order_seq_cst);
   std::atomic_ref refuses(cq.control->refuses_lanes);
   // Polls of a queue for one thread take no lock.
   if (cq.has_timestamps || cq.single_threaded) refuses.store(1, std::memory_order_seq_cst);
-  if (refuses.load(std::memory_order_seq_cst) != 0 && offer.host_takes == 0) return false;
+  if (refuses.load(std::memory_order_seq_cst) != 0) return false;
   if (mine.refused_id == offer.lane) return false;
   SendLane* const lane = mine.id == offer.lane ? mine.lane : Map(qp, offer.lane, true);
   if (lane == nullptr) {
@@ -152,7 +106,6 @@ bool Open(QueuePair& qp) {
     if (lane != mine.lane) unused = std::exchange(mine.lane, lane);
     mine.id = offer.lane;
     mine.number = offer.number;
-    mine.host_takes = offer.host_takes != 0;
     mine.receive_index = mine.next_checked = offer.receive_index;
     mine.room = 0;
     mine.room_bytes = kMaxLaneBytes;
@@ -188,28 +141,11 @@ Waiting WaitingIn(const ReceivedLane& mine) {
   return {taken.count, added.count - taken.count};
 }
 
-// The end of the messages that have been taken, or are the host's to take.
-uint32_t EndOfMoving(const ReceivedLane& mine) {
-  const LaneCount last = mine.host_takes ? mine.lane->Added() : mine.lane->Taken();
-  return (last.number & ~LaneCount::kClosed) == mine.number ? last.count : mine.lane->Placed();
-}
-
-// Returns true if a message before number `end` is not placed.
-bool MovesBefore(const ReceivedLane& mine, uint32_t end) {
-  return static_cast<int32_t>(end - mine.lane->Placed()) > 0;
-}
-
 void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& message,
            ProgramMemory& memory) {
   const uint32_t length = std::min({message.length, kMaxLaneBytes, sge.length});
   // Skip memory that was unmapped, as payloads.cc does.
   if (length > 0) (void)memory.Write(mine.region.AddressOf(sge.addr), message.payload, length);
-}
-
-// Makes the host take all messages.
-void CloseAll(CompletionQueue& cq) {
-  // Fails only if the host has ended.
-  (void)client::Call(CallOp::kCloseLanes, HandleIn{cq.base.handle, HandleOf(cq.base.context)});
 }
 
 // Takes the next message. Returns false if there is none.
@@ -248,8 +184,13 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
 bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   const Permit permit = qp.control->permit.Read();
   if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
-  if (!UseSent(qp, permit.lane)) return false;
-  SendLane& lane = *qp.sent.lane;
+  if (qp.sent_id != permit.lane) {
+    if (qp.sent != nullptr) client::UnmapLane(qp.sent);
+    qp.sent = Map(qp, permit.lane, false);
+    qp.sent_id = permit.lane;
+  }
+  if (qp.sent == nullptr) return false;
+  SendLane& lane = *qp.sent;
   const LaneCount added = lane.Added();
   if (added.number != permit.lane_number ||
       !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
@@ -257,9 +198,7 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   }
   if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
   Fill(lane, added.count, wqe);
-  if (!lane.Add(added.number, added.count)) return false;
-  WakeHostOf(qp);
-  return true;
+  return lane.Add(added.number, added.count);
 }
 
 void GiveRoom(QueuePair& qp) {
@@ -281,7 +220,6 @@ void GiveRoom(QueuePair& qp) {
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   int taken = 0;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    if (qp->received.host_takes) continue;
     while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;
   }
   return taken;
@@ -289,13 +227,8 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
 
 void AwaitMovedMessages(CompletionQueue& cq) {
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    const ReceivedLane& mine = qp->received;
-    const uint32_t end = EndOfMoving(mine);
-    for (int i = 0; i < kMaxYieldsForMoving && MovesBefore(mine, end) &&
-                    EndOfMoving(mine) != mine.lane->Placed() && !client::HostIsGone();
-         i++) {
-      // The sender wakes up the host, too, but its thread may have been stopped before that.
-      if (i == 0) client::WakeSleepingHost();
+    SendLane& lane = *qp->received.lane;
+    for (int i = 0; i < kMaxYieldsForMoving && !lane.IsQuiet() && !client::HostIsGone(); i++) {
       client::YieldToHost();
     }
   }
@@ -307,25 +240,19 @@ bool MayHaveMessages(CompletionQueue& cq) {
   if (!cq.lock.TryLock()) return true;
   bool has = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    const ReceivedLane& mine = qp->received;
-    has |= WaitingIn(mine).count > 0 || (mine.host_takes && MovesBefore(mine, EndOfMoving(mine)));
+    has |= WaitingIn(qp->received).count > 0;
   }
   cq.lock.Unlock();
   return has;
 }
 
-void SettleLanesBeforeArming(CompletionQueue& cq) {
+void RefuseLanes(CompletionQueue& cq) {
   std::atomic_ref refuses(cq.control->refuses_lanes);
-  if (refuses.load(std::memory_order_relaxed) == 0) {
-    refuses.store(1, std::memory_order_seq_cst);
-    if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) != 0) CloseAll(cq);
-    return;
-  }
-  if (std::atomic_ref(cq.lanes).load(std::memory_order_relaxed) == nullptr) return;
-  // This thread may hold the lock itself, between ibv_start_poll and ibv_end_poll.
-  if (!cq.lock.TryLock()) return CloseAll(cq);
-  AwaitMovedMessages(cq);
-  cq.lock.Unlock();
+  if (refuses.load(std::memory_order_relaxed) != 0) return;
+  refuses.store(1, std::memory_order_seq_cst);
+  if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) == 0) return;
+  // Fails only if the host has ended.
+  (void)client::Call(CallOp::kCloseLanes, HandleIn{cq.base.handle, HandleOf(cq.base.context)});
 }
 
 void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory) {
@@ -349,7 +276,7 @@ void ForgetLanes(QueuePair& qp) {
     }
     client::UnmapLane(qp.received.lane);
   }
-  Forget(qp.sent);
+  if (qp.sent != nullptr) client::UnmapLane(qp.sent);
 }
 
 }  // namespace rdmaemu::shim

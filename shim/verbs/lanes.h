@@ -21,17 +21,14 @@ void GiveRoom(QueuePair& qp);
 // `out`. Completions in the ring precede all messages: takes none while the ring has one. The
 // caller holds the queue's lock.
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count);
-// Waits until the messages that the host has taken from lanes, or is going to take, are in the
-// ring. They were sent before. A poll that may return more must look at the ring once more. The
-// caller holds the queue's lock.
+// Waits until the messages that the host has taken from lanes are in the ring. A poll that may
+// return more must look at the ring once more. The caller holds the queue's lock.
 void AwaitMovedMessages(CompletionQueue& cq);
 // Returns true if a lane of the queue may have a message. Any thread may call this.
 bool MayHaveMessages(CompletionQueue& cq);
 
-// Call this before the queue is armed. From now on only the host takes messages for the queue,
-// because a message that the program takes raises no event. Messages that were sent before must
-// raise none, so they become completions now.
-void SettleLanesBeforeArming(CompletionQueue& cq);
+// Ends the lanes of the queue for good, before it is armed: a message in a lane raises no event.
+void RefuseLanes(CompletionQueue& cq);
 
 // Places the messages that are in lanes of the queue. They stay in their lanes. For fork(), with
 // the mutex of payloads.h.

@@ -93,7 +93,6 @@ struct ReceivedLane {
   // Under the receive CQ's lock. Written under the queue pair's receive lock, too.
   SendLane* lane;
   uint32_t id, number;  // LaneOffer::lane, LaneOffer::number
-  bool host_takes;      // LaneOffer::host_takes
   uint32_t receive_index;
   PermittedRegion region;
   ib_uverbs_wc completion;
@@ -102,15 +101,6 @@ struct ReceivedLane {
   uint32_t refused_id;    // a lane that the process could not map
   uint32_t next_checked;  // ring index of the next receive that was not checked
   uint32_t room, room_bytes;
-};
-
-// The lane by which a queue pair sends (lanes.h). Under the send lock.
-struct SentLane {
-  SendLane* lane;  // nullptr: the process has none
-  uint32_t id;     // Permit::lane, also of a lane that could not be mapped
-  bool has_bell;
-  bool refuses_bell;  // there is no bell, or the process cannot ring it
-  LaneBell bell;
 };
 
 struct QueuePair {
@@ -137,7 +127,8 @@ struct QueuePair {
   uint64_t posted_ns;    // when the program last posted a request for the host
   uint64_t executed_ns;  // when it last executed an unsignaled one itself
   bool is_refused;       // the system denies the program the memory of the other process
-  SentLane sent;
+  SendLane* sent;        // the lane `sent_id` (lanes.h), or nullptr; under send_lock
+  uint32_t sent_id;
   ReceivedLane received;
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index before the list

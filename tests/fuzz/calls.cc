@@ -193,8 +193,6 @@ void Calls::AddVerbs(const DataScene& data) {
   Add(CallOp::kModifyQp, modify);
   Add(CallOp::kQueryQp, HandleIn{qp, 0});
   Add(CallOp::kOpenLane, OpenLaneIn{qp, 1});
-  Add(CallOp::kOpenBell, HandleIn{qp, 0});
-  Add(CallOp::kWakeLane, HandleIn{qp, 0});
   Add(CallOp::kDestroyQp, HandleIn{qp, 0});
   CreateAhIn ah{};
   ah.pd = pd;

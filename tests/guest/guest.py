@@ -90,23 +90,6 @@ def a_program_that_closes_the_descriptors_keeps_its_files():
         run(emulator, [binary, "self", OUTPUT]).expect(r"^error EIO$", r"^changed 0$")
 
 
-def messages_arrive_from_a_program_that_closes_the_libraries_pipe():
-    """The library has a pipe while a host takes messages for a queue with events."""
-    binary = build("closes_pipes")
-    for options, closed in (((), "1"), (("--payload-shortcuts", "off"), "0")):
-        server_address, client_address = free_addresses(2)
-        with Emulator() as emulator:
-            server = emulator.start("server", server_address, [binary, "server"], options)
-            emulator.rdmaemu("wait", "--host", "server", "--listening", "7471")
-            client = emulator.start("client", client_address, [binary, "client", server_address],
-                                    options)
-            for program in (client, server):
-                if program.wait(LIMIT_S) != 0:
-                    raise Failure("the program failed\n" + program.describe())
-            client.expect(r"^closed %s, sent all of \d+, 0 bytes in own pipes$" % closed)
-            server.expect(r"^received all of \d+$")
-
-
 def a_forked_child_that_closes_the_descriptors_keeps_its_files():
     binary = build("closes_all")
     with Emulator() as emulator:
@@ -438,7 +421,6 @@ def main():
             the_hosts_death_reaches_a_program_with_large_thread_local_storage,
             what_needs_the_libraries_thread_fails_without_it,
             a_program_that_closes_the_descriptors_keeps_its_files,
-            messages_arrive_from_a_program_that_closes_the_libraries_pipe,
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
             librdmacm_stays_while_it_looks_a_name_up,

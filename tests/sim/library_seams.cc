@@ -30,7 +30,7 @@ bool IsWatched(CallOp op, uint32_t) {
 }
 
 JobPage* Jobs() { return sim::Process::Current().OfferedCopies(); }
-void WakeSleepingHost() { sim::Process::Current().WakeHost(); }
+void JobsDone() { sim::Process::Current().WakeHost(); }
 
 // A poll without a result does not yield, because nothing runs in parallel.
 bool DriveEmbedded() { return true; }
@@ -47,10 +47,6 @@ void CloseCounter(int) {}
 uint32_t OtherOwner() { return 0; }
 SendLane* MapLane(int fd) { return sim::Process::Current().LaneAt(fd); }
 void UnmapLane(SendLane*) {}
-bool RingBell(SendLane&, const LaneBell& bell) {
-  return sim::Process::Current().RingBellOf(bell.fd);
-}
-void CloseBell(const LaneBell&) {}
 // Process::Fork has already joined the group.
 void JoinIfForked() {}
 bool HasToJoin() { return false; }

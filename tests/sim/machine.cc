@@ -72,10 +72,6 @@ class Machine::Port final : public Network {
   Result<Segment> OpenLane(const JobReference&, SharedMemory& own) override {
     return static_cast<testing::FakeSharedMemory&>(own).Adopt(offered_, sizeof(SendLane));
   }
-  LaneBell BellOf(const NetAddress& peer) override {
-    const std::optional<uint32_t> index = setup_.index_of(peer);
-    return index ? LaneBell{static_cast<int>(*index), 0} : LaneBell{};
-  }
   // The memory of the offer that the host receives now.
   void SetOffered(std::shared_ptr<std::byte> memory) { offered_ = std::move(memory); }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {

@@ -31,8 +31,6 @@ struct MachineSetup {
   const Time* now = nullptr;
   // Called when this machine has sent a form to the address that refers to a copy job.
   std::function<void(const NetAddress&)> refers;
-  // Returns the index of the machine at an address.
-  std::function<std::optional<uint32_t>(const NetAddress&)> index_of;
 };
 
 // 10.0.0.0/16: all machines' IPv4 addresses are in one network.

@@ -62,9 +62,6 @@ Plan MakePlan(uint64_t seed) {
   if (plan.directs && random.Below(2) == 0) plan.help_one_in = 16;
   plan.awaited = random.Below(2) == 0 ? random.Below(400) : 0;
   plan.converses = plan.awaited > 0 && random.Below(2) == 0;
-  plan.arms = !plan.converses || random.Below(2) == 0;
-  // Queues with events get such SENDs from other machines only.
-  if (plan.converses && plan.arms) plan.forms = plan.helps = plan.directs = true;
   return plan;
 }
 

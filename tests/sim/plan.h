@@ -55,10 +55,9 @@ struct Plan {
   // Requests that programs post one by one to QPs of their own machine, after the one before has
   // completed. Programs execute such requests themselves, if `helps`.
   uint32_t awaited = 0;
-  // Most of these requests are SENDs. Programs send such SENDs without their host, and receive them
-  // without their host if they use no completion events (emulator/abi/send_lane.h).
+  // Most of these requests are SENDs, and programs use no completion events. Programs send and
+  // receive such SENDs without their host (emulator/abi/send_lane.h).
   bool converses = false;
-  bool arms = true;  // programs use completion events
 };
 
 Plan MakePlan(uint64_t seed);

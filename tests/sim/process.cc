@@ -199,7 +199,6 @@ int Process::FdOf(const ReplyDescriptor& descriptor) {
   if (const auto* segment = std::get_if<SegmentId>(&descriptor)) {
     return static_cast<int>(*segment);
   }
-  if (const auto* bell = std::get_if<BellDescriptor>(&descriptor)) return bell->fd;
   const auto* counter = std::get_if<CounterId>(&descriptor);
   return counter == nullptr ? -1 : kFirstFd + static_cast<int>(*counter);
 }
@@ -233,14 +232,6 @@ void Process::RingBell(uint32_t doorbell) {
   if (!Lives()) return;
   RingDoorbell(doorbells(), doorbell);
   world_.Wake(machine_);
-}
-
-bool Process::RingBellOf(int bell) {
-  if (!Lives()) return true;
-  if (world_.random().Below(8) == 0) return false;
-  world_.tally().Count("lane.rung");
-  world_.Wake(*world_.machines()[static_cast<size_t>(bell)]);
-  return true;
 }
 
 bool Process::ReadOwn(uint64_t address, std::span<std::byte> to) {

@@ -131,8 +131,6 @@ class Process {
   std::byte* At(const SharedSpan& span);
   DoorbellPage& doorbells() { return *reinterpret_cast<DoorbellPage*>(At(hello_.doorbells)); }
   void RingBell(uint32_t doorbell);
-  // Wakes up the host with this bell, or fails at random.
-  bool RingBellOf(int bell);
   void WakeHost() { world_.Wake(machine_); }
   JobPage* OfferedCopies() { return helps_ && Lives() ? &doorbells().jobs : nullptr; }
   // FdOf returns a number for a descriptor of a reply. TakeFrom takes a count from it: 0, or

@@ -98,7 +98,7 @@ class Simulation {
   void PostAwaited(Program& program) {
     program.process().set_helps(plan_.helps);
     for (uint32_t i = 1 + world_.random().Below(4); i > 0 && awaited_left_ > 0; i--) {
-      if (world_.random().Below(4) == 0 && plan_.arms) Arm(program);
+      if (world_.random().Below(4) == 0 && !plan_.converses) Arm(program);
       const uint32_t posted = traffic_.PostAwaited(program);
       if (posted == 0) return;
       awaited_left_ -= std::min(posted, awaited_left_);
@@ -165,7 +165,7 @@ class Simulation {
     if (plan_.converses && random.Below(4) != 0) return Converse(Any(programs_));
     const uint32_t what = random.Below(100);
     if (what < 5) return ConnectTwo();
-    if ((plan_.arms || random.Below(20) == 0) && random.Below(10) == 0) {
+    if (!(plan_.converses && random.Below(20) != 0) && random.Below(10) == 0) {
       return Arm(Any(programs_));
     }
     if (random.Below(40) == 0) return OneThatIsLate().ResizeQueue();

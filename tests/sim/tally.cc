@@ -104,7 +104,6 @@ constexpr std::string_view kOfTraffic[] = {
     "executed.recalled",
     "executed.write.done",
     "lane.opened",
-    "lane.rung",
     "lane.taken",
     "lent.read.done",
     "lent.recalled",

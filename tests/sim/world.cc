@@ -43,14 +43,10 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
     });
   }
   for (uint32_t i = 0; i < plan.machines; i++) {
-    machines_.push_back(std::make_unique<Machine>(MachineSetup{
-        i, plan.devices, plan.watched, plan.forms, plan.directs, ProfileOf(plan), &network_,
-        &recorder_, &verdict_, &tally_, &now_,
-        [this, i](const NetAddress& at) { LookAheadSoon(*machines_[i], at); },
-        [this](const NetAddress& at) -> std::optional<uint32_t> {
-          const Machine* const owner = OwnerOf(at);
-          return owner == nullptr ? std::nullopt : std::optional(IndexOf(owner->name()));
-        }}));
+    machines_.push_back(std::make_unique<Machine>(
+        MachineSetup{i, plan.devices, plan.watched, plan.forms, plan.directs, ProfileOf(plan),
+                     &network_, &recorder_, &verdict_, &tally_, &now_,
+                     [this, i](const NetAddress& at) { LookAheadSoon(*machines_[i], at); }}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
   }

@@ -12,10 +12,7 @@ namespace rdmaemu {
 
 // A file descriptor that is sent to the client with a reply.
 struct DoorbellDescriptor {};  // the eventfd that wakes the host
-struct BellDescriptor {        // of another host (abi/send_lane.h)
-  int fd;
-};
-using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor, BellDescriptor>;
+using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor>;
 
 struct Reply {
   int error = 0;                             // positive errno
