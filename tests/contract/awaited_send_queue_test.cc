@@ -107,7 +107,7 @@ TEST_P(AwaitedSendQueue, SeveralMessagesRaiseOneEvent) {
   }
 }
 
-// ibv_poll_cq(3): fewer completions than asked for are all that there are.
+// ibv_poll_cq(3): a poll that returns fewer completions than it has room for has emptied the queue.
 TEST_P(AwaitedSendQueue, OnePollReturnsAllMessagesThatHaveBeenSent) {
   WithEvents talk(GetParam());
   ASSERT_NO_FATAL_FAILURE(talk.Begin());
