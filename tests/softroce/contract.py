@@ -10,22 +10,20 @@ import collections
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "contract"))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import emulated  # noqa: E402
 import harness  # noqa: E402
+import machine  # noqa: E402
 from contract_in_machine import BESIDE_EACH_OTHER, ENVIRONMENT  # noqa: E402
 from differences import Table  # noqa: E402
 from events import Record  # noqa: E402
 import kernel_record  # noqa: E402
 
-ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
 MACHINES = 6  # gives up the rest after this many machines
 MACHINE_LIMIT_S = 1500
 SILENCE_LIMIT_S = 300  # ends a machine in which no test begins or ends for so long
@@ -57,44 +55,18 @@ class Case:
         return "%s %s %s" % self.key()
 
 
-class Machine:
+class Machine(machine.Machine):
     """One run of the virtual machine for some cases."""
 
     def __init__(self, directory, number, plan, siw):
-        self.plan_path = os.path.join(directory, "plan.json")
-        self.results_path = os.path.join(directory, "results-%d.jsonl" % number)
-        with open(self.plan_path, "w") as text:
+        plan_path = os.path.join(directory, "plan.json")
+        results_path = os.path.join(directory, "results-%d.jsonl" % number)
+        with open(plan_path, "w") as text:
             json.dump(plan, text)
-        self.process = subprocess.Popen(
-            [os.path.join(ROOT, "tools", "softroce"), "run", "--cpus", "1", *(["--siw"] if siw else []),
-             "-t", str(MACHINE_LIMIT_S), "-o", directory, "--", "bash",
-             os.path.join(HERE, "..", "support", "python_test.sh"),
-             os.path.join(HERE, "contract_in_machine.py"), self.plan_path, self.results_path],
-            stdin=subprocess.DEVNULL)
-
-    def wait(self):
-        """Waits for the machine. Ends a machine that is silent for too long."""
-        size, since = -1, time.monotonic()
-        while self.process.poll() is None:
-            try:
-                self.process.wait(1)
-            except subprocess.TimeoutExpired:
-                pass
-            now = os.path.getsize(self.results_path) if os.path.exists(self.results_path) else 0
-            if now != size:
-                size, since = now, time.monotonic()
-            elif time.monotonic() - since > SILENCE_LIMIT_S:
-                print("nothing happened in the machine for %d s: ending it" % SILENCE_LIMIT_S)
-                self.process.terminate()
-                since = time.monotonic()
-        return self.process.returncode
-
-    def lines(self):
-        if not os.path.exists(self.results_path):
-            return []
-        with open(self.results_path) as text:
-            lines = text.read().split("\n")
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        super().__init__(directory, results_path,
+                         [os.path.join(HERE, "contract_in_machine.py"), plan_path, results_path],
+                         limit_s=MACHINE_LIMIT_S,
+                         options=["--cpus", "1", *(["--siw"] if siw else [])])
 
 
 class Suite:
@@ -172,19 +144,20 @@ class Suite:
                 siw = any(case.backend == "siw" for case in chosen)
                 # The machine can write to its directory alone.
                 traces = os.path.join(directory, "traces") if self.traces else None
-                machine = Machine(directory, number, self.plan(chosen, beside, traces), siw)
-                status = machine.wait()
+                one = Machine(directory, number, self.plan(chosen, beside, traces), siw)
+                status = one.wait(SILENCE_LIMIT_S)
                 if self.traces:
                     shutil.copytree(traces, self.traces, dirs_exist_ok=True)
-                self.take(machine.lines(), chosen, status)
+                self.take(one, chosen, status)
             for case in self.cases.values():
                 if case.result is None:
                     case.result = harness.Result(case.name, "failed", "%d machines did not get as "
                                                  "far as this test" % MACHINES)
 
-    def take(self, lines, chosen, status):
+    def take(self, ended, chosen, status):
+        """Takes the results of the machine `ended`."""
         under_way = set()
-        for line in lines:
+        for line in ended.lines():
             name = line.get("begun") or line["ended"]
             key = (line["backend"], line["file"], name)
             if "begun" in line:
@@ -203,7 +176,8 @@ class Suite:
         elif len(under_way) == 1 or len(chosen) == 1:
             for key in under_way or {chosen[0].key()}:
                 self.cases[key].result = harness.Result(
-                    key[2], "failed", "the machine ended with status %d while it ran" % status)
+                    key[2], "failed", "the machine ended with status %d while it ran\n%s" %
+                    (status, ended.said()))
         else:
             self.suspects |= under_way
 

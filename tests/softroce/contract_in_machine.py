@@ -9,11 +9,11 @@ import json
 import os
 import sys
 import tempfile
-import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contract"))
 import harness  # noqa: E402
 from differences import HANG_LIMIT_S  # noqa: E402
+from machine import Results  # noqa: E402
 
 # The place of each driver's device: tools/softroce.d/rdma-setup.
 ENVIRONMENT = {
@@ -28,20 +28,6 @@ MOST_SLOW = 64  # programs that only wait for the kernel's time-outs
 LIMIT_S = 90
 SLOW_LIMIT_S = 240
 STUCK_STATUS = 3  # a program blocks in the kernel: the remaining tests need a new machine
-
-
-class Results:
-    """Writes the results to a file line by line for contract.py. The file survives the machine."""
-
-    def __init__(self, path):
-        self.file = open(path, "a", buffering=1)
-        self.lock = threading.Lock()
-
-    def tell(self, **fields):
-        with self.lock:
-            self.file.write(json.dumps(fields) + "\n")
-            self.file.flush()
-            os.fsync(self.file.fileno())
 
 
 def trace_name(file, test):

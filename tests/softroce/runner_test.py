@@ -16,8 +16,10 @@ import contract  # noqa: E402
 import emulated  # noqa: E402
 import harness  # noqa: E402
 import kernel_record  # noqa: E402
+import real_peer  # noqa: E402
 from differences import Table  # noqa: E402
 from emulated import Failure  # noqa: E402
+from machine import CRASHED_STATUS  # noqa: E402
 
 # Prints gtest's output. A test's name is its action.
 PROGRAM = """#!/usr/bin/env python3
@@ -137,11 +139,18 @@ class FallingMachine:
                       for test in job["tests"]]
         self.started.append(len(self.tests))
 
-    def wait(self):
-        return 125 if any("TakesItDown" in test for _, _, test in self.tests) else 0
+    def wait(self, silence_limit_s):
+        del silence_limit_s
+        return CRASHED_STATUS if self.falls() else 0
+
+    def falls(self):
+        return any("TakesItDown" in test for _, _, test in self.tests)
+
+    def said(self):
+        return "Kernel panic"
 
     def lines(self):
-        falls = self.wait() != 0
+        falls = self.falls()
         lines = []
         for backend, file, test in self.tests:
             lines.append({"begun": test, "backend": backend, "file": file})
@@ -164,6 +173,7 @@ def who_takes_the_machine_down_is_told_by_name():
         expect({case.name: case.result.kind for case in suite.cases.values()},
                {"Suite.Passes": "passed", "Suite.Beside": "passed", "Suite.TakesItDown": "failed"})
         expect(FallingMachine.started, [3, 1, 1])
+        expect("Kernel panic" in suite.cases["rxe", "fake_test", "Suite.TakesItDown"].result.text, True)
 
 
 class BusyMachine:
@@ -176,7 +186,8 @@ class BusyMachine:
         self.plan = plan
         self.beside.append(plan["beside"])
 
-    def wait(self):
+    def wait(self, silence_limit_s):
+        del silence_limit_s
         return 0
 
     def lines(self):
@@ -201,6 +212,62 @@ def what_fails_beside_others_alone_is_told_and_is_no_failure():
                {"fake_test.Suite.Passes": "passed", "fake_test.Suite.Unsteady": "unsteady",
                 "fake_test.Suite.Fails": "failed"})
         expect(BusyMachine.beside, [contract.BESIDE_EACH_OTHER, 1])
+
+
+class PeerMachine:
+    """A machine of real_peer.py with the cases a, b and c. The test says what the next machines do:
+    the name of the case with which each crashes, or None."""
+
+    crashes = []
+    ran = []
+
+    def __init__(self, directory, results_path, program, *, limit_s, environment):
+        del directory, results_path, limit_s, environment
+        with open(program[1]) as text:
+            without = json.load(text)["without"]
+        self.cases = [name for name in "abc" if name not in without]
+        self.crash = self.crashes.pop(0)
+        self.ran.append("".join(self.cases))
+
+    def wait(self):
+        return CRASHED_STATUS if self.crash else 0
+
+    def said(self):
+        return "Kernel panic"
+
+    def lines(self):
+        for name in self.cases:
+            if self.crash == "boot":
+                return
+            yield {"begun": name}
+            if self.crash == name:
+                return
+            yield {"ended": name, "kind": "passed", "text": "", "seconds": 0}
+
+
+def kinds_of_peers(*crashes):
+    PeerMachine.crashes, PeerMachine.ran = list(crashes), []
+    rows = real_peer.run_cases([], PeerMachine)
+    if any(kind != "passed" and "Kernel panic" not in text for name, kind, text, _ in rows
+           if name != real_peer.NO_CASE):
+        raise Failure("a crash without the machine's console: %s" % rows)
+    return {name: kind for name, kind, _, _ in rows}
+
+
+def cases_go_on_in_a_new_machine_after_a_crash():
+    passed = {"a": "passed", "b": "passed", "c": "passed"}
+    expect(kinds_of_peers(None), passed)
+    expect(kinds_of_peers("b", None), dict(passed, b="unsteady"))
+    expect(PeerMachine.ran, ["abc", "bc"])
+    expect(kinds_of_peers("b", "b", None), dict(passed, b="failed"))
+    expect(PeerMachine.ran, ["abc", "bc", "c"])
+    expect(kinds_of_peers("boot", None), dict(passed, machine="unsteady"))
+
+
+def cases_that_no_machine_got_to_fail_the_run():
+    kinds = kinds_of_peers("a", "boot", "boot", "boot")
+    expect(set(kinds.values()), {"failed"})
+    expect(kinds[real_peer.NO_CASE], "failed")
 
 
 def a_file_that_has_passed_runs_again_when_its_sources_change():
@@ -241,6 +308,7 @@ CASES = (failures_are_told_with_what_was_printed, a_crash_costs_its_own_test_alo
          a_hang_costs_its_own_test_alone, events_belong_to_their_test,
          the_table_expects_failures_and_nothing_else, who_takes_the_machine_down_is_told_by_name,
          what_fails_beside_others_alone_is_told_and_is_no_failure,
+         cases_go_on_in_a_new_machine_after_a_crash, cases_that_no_machine_got_to_fail_the_run,
          a_file_that_has_passed_runs_again_when_its_sources_change)
 
 if __name__ == "__main__":

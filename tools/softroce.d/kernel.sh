@@ -162,12 +162,15 @@ it: is it in /etc/apt/sources.list?"
 # siw_build DIRECTORY: siw.ko, from the source and headers of the same kernel.
 siw_build() {
   local directory=$1 unpacked=$1/unpacked source=drivers/infiniband/sw/siw headers
+  # Archives keep one revision of the build tools, which may be newer than the newest kernel.
+  local tools=linux-kbuild-6.1=$kernel_version
+  [[ -n $(apt_with "$kernel_lists" apt-cache show "$tools" 2>/dev/null) ]] || tools=linux-kbuild-6.1
   packages_ensure "${packages_softroce_siw[@]}" || exit 2
   say "fetching the kernel's source and headers (152 MB), once"
   fetch_and_unpack "$unpacked" "linux-source-6.1=$kernel_version" \
     "linux-headers-$kernel_release=$kernel_version" \
     "linux-headers-${kernel_release%-amd64}-common=$kernel_version" \
-    "linux-kbuild-6.1=$kernel_version"
+    "$tools"
   say "compiling siw for $kernel_release"
   xz -dc "$unpacked/usr/src/linux-source-6.1.tar.xz" |
     tar -x -C "$unpacked" --strip-components=4 "linux-source-6.1/$source"

@@ -70,6 +70,6 @@ machine_run() {
     say "the time of $limit_s s was up; -t SECONDS gives more"
     exit 124
   fi
-  tail -n 20 "$control/qemu.log" "$control/console" "$control"/setup.log >&2 2>/dev/null || true
+  tail -n 40 "$control/qemu.log" "$control"/setup.log "$control/console" >&2 2>/dev/null || true
   fail "the machine failed (qemu ended with $ended); its console and its setup's log are above" 125
 }
