@@ -26,6 +26,8 @@ class Completer {
   // Completes the oldest requests that have their responses or need none. The first failed request
   // moves the QP to ERR.
   void CompleteDone(Time now, QpContext& context);
+  // Completes the oldest request.
+  void Finish(Time now, QpContext& context);
   // Returns the incomplete request that contains the PSN. nullptr: there is none.
   static const SendWqe* RequestOf(const QpContext& context, uint32_t psn);
   // Fails the request that contains the PSN, after the requests before it have completed.
@@ -53,7 +55,6 @@ class Completer {
   // Records that the peer received `count` more packets, up to unacked_psn.
   void Progress(Time now, QpContext& context, uint32_t count);
   void Retry(Time now, QpContext& context, bool timeout, const char* why);
-  void Finish(Time now, QpContext& context);
   void Fail(Time now, QpContext& context, ibv_wc_status status);
 
   Core& core_;

@@ -91,20 +91,16 @@ void Executions::CountAtRequester(QpContext& context) const {
   PortCounters& port = context.qp->device->counters;
   port.sent_pkts += there();
   port.rcvd_pkts += back();
-  RequesterState& s = context.requester;
-  s.next_psn = PsnAdd(s.next_psn, psns());
-  s.unacked_psn = s.highest_psn = s.next_psn;
-  s.packets_without_ack = 0;
+  MoveRequester(context, psns());
 }
 
 void Executions::CountAtResponder(QpContext& context) const {
   PortCounters& port = context.qp->device->counters;
   port.rcvd_pkts += there();
   port.sent_pkts += back();
+  MoveResponder(context, psns(), static_cast<uint32_t>(requests() & wire::kPsnMask));
   ResponderState& s = context.responder;
-  s.expected_psn = PsnAdd(s.expected_psn, psns());
   if (!IsEmpty(writes_) || !IsEmpty(sends_)) s.ack_psn = s.expected_psn;
-  s.msn = PsnAdd(s.msn, static_cast<uint32_t>(requests() & wire::kPsnMask));
 }
 
 void AwaitExecution(Memory& memory, JobPage& page) {

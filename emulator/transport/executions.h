@@ -49,6 +49,19 @@ class Executions {
   Executed::Requests writes_{}, reads_{}, sends_{};
 };
 
+// Move the PSNs of a requester, and of a responder, behind requests that have their answers.
+inline void MoveRequester(QpContext& context, uint32_t psns) {
+  RequesterState& s = context.requester;
+  s.next_psn = PsnAdd(s.next_psn, psns);
+  s.unacked_psn = s.highest_psn = s.next_psn;
+  s.packets_without_ack = 0;
+}
+inline void MoveResponder(QpContext& context, uint32_t psns, uint32_t requests) {
+  ResponderState& s = context.responder;
+  s.expected_psn = PsnAdd(s.expected_psn, psns);
+  s.msn = PsnAdd(s.msn, requests);
+}
+
 // Waits until no thread of the page's program executes a request by a permit that has ended, except
 // a thread that a tracer holds for very long.
 void AwaitExecution(Memory& memory, JobPage& page);

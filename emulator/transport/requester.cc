@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace rdmaemu::transport {
 namespace {
@@ -115,10 +116,13 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
 bool Requester::Turn(Time now, QpContext& context) {
   RequesterState& s = context.requester;
   uint32_t budget = context.peer_is_local ? kTrainsPerTurn : kWirePacketsPerTurn;
+  direct_.BeginTurn(context);
+  bool is_first = true;
   while (IsSending(*context.qp) && !s.waiting_rnr) {
     SendWqe* request = NextRequest(context);
     if (request == nullptr) return false;
-    core_.permits.Interrupt(context);
+    // A program executes no request while one is posted. Only a new permit can change that.
+    if (std::exchange(is_first, false) || context.permit.is_given) core_.permits.Interrupt(context);
     core_.lanes.Interrupt(now, context);
     if (request->done) {
       if (request->status != IBV_WC_SUCCESS) return false;
@@ -139,6 +143,10 @@ bool Requester::Turn(Time now, QpContext& context) {
     }
     if (core_.FailsSends(*context.qp)) {
       request->status = IBV_WC_LOC_QP_OP_ERR;
+      continue;
+    }
+    if (direct_.Execute(now, context, *request)) {
+      budget--;
       continue;
     }
     switch (SendSome(now, context, *request, budget)) {

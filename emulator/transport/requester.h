@@ -5,12 +5,14 @@
 
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
+#include "emulator/transport/direct_sends.h"
 
 namespace rdmaemu::transport {
 
 class Requester {
  public:
-  Requester(Core& core, Completer& completer) : core_(core), completer_(completer) {}
+  Requester(Core& core, Completer& completer)
+      : core_(core), completer_(completer), direct_(core, completer) {}
 
   // Sends as many packets as possible, up to the limit of one turn. Returns true when it stopped at
   // that limit.
@@ -31,6 +33,7 @@ class Requester {
 
   Core& core_;
   Completer& completer_;
+  DirectSends direct_;
   std::unique_ptr<Train> train_ = std::make_unique<Train>();  // the next one
 };
 

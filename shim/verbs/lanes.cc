@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "shim/client/own_pid.h"
@@ -148,6 +149,32 @@ void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& mess
   if (length > 0) (void)memory.Write(mine.region.AddressOf(sge.addr), message.payload, length);
 }
 
+// Returns true if the lane is closed, and all its messages are in their receives.
+bool IsOver(const ReceivedLane& mine) {
+  return mine.lane->Added().number != mine.number && WaitingIn(mine).count == 0 &&
+         mine.lane->IsQuiet();
+}
+
+// Removes the queue pairs from the queue's list whose lanes are over. A poll looks at each queue
+// pair in the list. The next opening adds it again.
+void RemoveClosed(CompletionQueue& cq) {
+  QueuePair* over = nullptr;
+  for (QueuePair* qp = cq.lanes; qp != nullptr && over == nullptr; qp = qp->received.next) {
+    if (IsOver(qp->received)) over = qp;
+  }
+  if (over == nullptr) return;
+  // The other order of these two locks is that of Open.
+  const LaneListGuard list_guard(std::try_to_lock);
+  if (!list_guard) return;
+  for (QueuePair **link = &cq.lanes, *qp = *link; qp != nullptr; qp = *link) {
+    if (IsOver(qp->received)) {
+      *link = std::exchange(qp->received.next, nullptr);
+    } else {
+      link = &qp->received.next;
+    }
+  }
+}
+
 // Takes the next message. Returns false if there is none.
 bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
   const ReceivedLane& mine = qp.received;
@@ -232,6 +259,7 @@ void AwaitMovedMessages(CompletionQueue& cq) {
       client::YieldToHost();
     }
   }
+  RemoveClosed(cq);
 }
 
 bool MayHaveMessages(CompletionQueue& cq) {

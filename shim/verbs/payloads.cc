@@ -112,8 +112,12 @@ void Unlink(CompletionQueue& cq) {
 
 }  // namespace
 
-LaneListGuard::LaneListGuard() { pthread_mutex_lock(&g_forkable_mutex); }
-LaneListGuard::~LaneListGuard() { pthread_mutex_unlock(&g_forkable_mutex); }
+LaneListGuard::LaneListGuard() : holds_(true) { pthread_mutex_lock(&g_forkable_mutex); }
+LaneListGuard::LaneListGuard(std::try_to_lock_t)
+    : holds_(pthread_mutex_trylock(&g_forkable_mutex) == 0) {}
+LaneListGuard::~LaneListGuard() {
+  if (holds_) pthread_mutex_unlock(&g_forkable_mutex);
+}
 
 void TakePayload(QueuePair& qp, uint32_t index) {
   rxe_send_wqe& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);

@@ -4,6 +4,8 @@
 // the library accesses the slabs.
 #pragma once
 
+#include <mutex>
+
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
@@ -32,9 +34,15 @@ void ForgetBeforeFork(CompletionQueue& cq);
 class LaneListGuard {
  public:
   LaneListGuard();
+  // Does not wait. Is false if another thread holds the mutex.
+  explicit LaneListGuard(std::try_to_lock_t);
   ~LaneListGuard();
+  explicit operator bool() const { return holds_; }
   LaneListGuard(const LaneListGuard&) = delete;
   LaneListGuard& operator=(const LaneListGuard&) = delete;
+
+ private:
+  bool holds_;
 };
 // Calls ForgetBeforeFork for all queues of a context that is being closed.
 void ForgetBeforeFork(const ibv_context* context);
