@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +18,11 @@ struct NetAddress {
   std::array<uint8_t, 16> bytes{};
 
   friend auto operator<=>(const NetAddress&, const NetAddress&) = default;
+  // The comparisons of each packet need no call of memcmp.
+  friend bool operator==(const NetAddress& a, const NetAddress& b) {
+    using Words = std::array<uint64_t, 2>;
+    return std::bit_cast<Words>(a.bytes) == std::bit_cast<Words>(b.bytes);
+  }
 
   static NetAddress Ipv4(uint32_t host_order);
   static NetAddress FromGid(const ibv_gid& gid);
