@@ -12,6 +12,10 @@
 namespace rdmaemu::transport {
 namespace {
 
+// A lane takes at most this part of the receiver's CQ. Many programs create a CQ for as many
+// completions as there are receives.
+constexpr uint32_t kPartOfCq = 2;
+
 // How often a host looks whether a thread has placed a message that it has taken. After the first
 // ones it lets the thread run.
 constexpr int kMostLooksAtPlacing = 1000;
@@ -154,7 +158,7 @@ void Lanes::Offer(QpContext& context) {
 }
 
 void Lanes::RequestArrives(QpContext& context, const Train& request) {
-  if (context.received_lane && context.received_lane->is_open) CloseReceived(latest_, context);
+  CloseIfReceiving(latest_, context);
   const bool may_be_in_a_lane =
       request.info().send && request.begins && request.ends && request.length() <= kMaxLaneBytes;
   if (!may_be_in_a_lane) Interrupt(latest_, context);
@@ -170,7 +174,7 @@ void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
     return;
   }
   latest_ = now;
-  if (context.received_lane && context.received_lane->is_open) CloseReceived(now, context);
+  CloseIfReceiving(now, context);
   if (!MayLend(context)) return;
   const bool is_known = context.received_lane && context.received_lane->is_from_elsewhere &&
                         context.received_lane->reference.segment == offer.page.segment &&
@@ -216,12 +220,12 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
       (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
     return false;
   }
+  CloseIfReceiving(latest_, context);
   if (!context.received_lane) context.received_lane = std::make_unique<ReceivedLane>();
   ReceivedLane& received = *context.received_lane;
-  if (received.is_open) CloseReceived(latest_, context);
-  // The lane's messages must fit into the CQ. Many programs create a CQ for as many completions as
-  // there are receives, so a lane takes half of it.
-  const uint32_t room = std::min({SendLane::kMessages, qp.recv_entries, cq.ring.usable() / 2});
+  // The lane's messages must fit into the CQ.
+  const uint32_t room =
+      std::min({SendLane::kMessages, qp.recv_entries, cq.ring.usable() / kPartOfCq});
   if (room == 0 || cq.lane_room != 0 || !cq.HasRoomFor(room)) return false;
   core_.env.verbs.completions().Publish();
   last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;

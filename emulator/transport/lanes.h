@@ -98,6 +98,9 @@ class Lanes {
   void Reopen(Time now, QpContext& context, const Train& send);
   void CloseSent(Time now, QpContext& context);
   void CloseReceived(Time now, QpContext& context);
+  void CloseIfReceiving(Time now, QpContext& context) {
+    if (context.received_lane && context.received_lane->is_open) CloseReceived(now, context);
+  }
   void SettleSent(QpContext& context);
   void SettleReceived(QpContext& context);
   void CountTaken(QpContext& context, uint32_t taken);
