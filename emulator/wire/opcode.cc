@@ -141,7 +141,6 @@ constexpr Row kRows[] = {
      kSendData | kOnly | kDeth | kImm},
 };
 
-// Indexed by the opcode byte of the BTH. Entries without a row have a null name.
 constexpr std::array<OpcodeInfo, 256> kTable = [] {
   std::array<OpcodeInfo, 256> table{};
   for (const Row& row : kRows) {
@@ -160,8 +159,6 @@ static_assert(AllFitMaxHeaderBytes());
 
 }  // namespace
 
-const OpcodeInfo& Opcode(TransportClass transport, Operation operation) {
-  return kTable[OpcodeByte(transport, operation)];
-}
+constinit const std::array<OpcodeInfo, 256> kOpcodes = kTable;
 
 }  // namespace rdmaemu::wire

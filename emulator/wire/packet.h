@@ -3,6 +3,7 @@
 // 9.2 (BTH and extended headers) and the division of the kernel's rxe_opcode.c.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -73,7 +74,16 @@ struct OpcodeInfo {
   bool reth, feth, atomic_eth, aeth, atomic_ack_eth, deth, imm, ieth, payload;
   uint8_t header_bytes;  // BTH and extended headers
 };
-const OpcodeInfo& Opcode(TransportClass transport, Operation operation);
+// Indexed by the opcode byte of the BTH. Entries without an opcode have a null name.
+extern const std::array<OpcodeInfo, 256> kOpcodes;
+
+// Returns the BTH's opcode byte.
+constexpr uint8_t OpcodeByte(TransportClass transport, Operation operation) {
+  return static_cast<uint8_t>(transport) | static_cast<uint8_t>(operation);
+}
+inline const OpcodeInfo& Opcode(TransportClass transport, Operation operation) {
+  return kOpcodes[OpcodeByte(transport, operation)];
+}
 
 // Syndromes of an AETH (IBTA 9.7.5.1). The upper three bits give the kind.
 enum class AckKind : uint8_t { kAck = 0x00, kRnrNak = 0x20, kNak = 0x60 };
@@ -146,10 +156,5 @@ std::optional<ParseError> ParseInto(std::span<const std::byte> udp_payload, Pack
 // without a name. The caller appends payload, pad bytes (zeros) and ICRC, in this order (SealPacket
 // in icrc.h).
 size_t EmitHeaders(const PacketHeaders& headers, std::span<std::byte> out);
-
-// Returns the BTH's opcode byte.
-constexpr uint8_t OpcodeByte(TransportClass transport, Operation operation) {
-  return static_cast<uint8_t>(transport) | static_cast<uint8_t>(operation);
-}
 
 }  // namespace rdmaemu::wire
