@@ -263,6 +263,15 @@ class Engine::Impl final : public Receiver {
   SegmentId LaneOf(QueuePair& qp, bool receives) {
     return Lanes::LaneOf(core_.ContextOf(qp), receives);
   }
+  // As rxe_qp_to_attr. RESET forgets the PSNs, and each later state has its own.
+  void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) {
+    const QpContext& context = core_.ContextOf(qp);
+    CountExecuted();
+    if (qp.state() != IBV_QPS_INIT) attr.rq_psn = context.responder.expected_psn;
+    if (qp.state() != IBV_QPS_INIT && qp.state() != IBV_QPS_RTR) {
+      attr.sq_psn = context.requester.next_psn;
+    }
+  }
   const EngineCounters& counters() {
     CountExecuted();
     return core_.counters;
@@ -646,6 +655,7 @@ void Engine::QpAttributesChanged(Time, QueuePair& qp, int) { impl_->AttributesCh
 void Engine::Quiesce(const PayloadScope& scope) { impl_->Quiesce(scope); }
 void Engine::CloseLanes() { impl_->CloseLanes(); }
 void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
+void Engine::ReadPsns(QueuePair& qp, ibv_qp_attr& attr) { impl_->ReadPsns(qp, attr); }
 SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }

@@ -191,6 +191,7 @@ class Engine : public TransportHooks {
   void CloseLanes() override;
   void TakeFromLane(CompletionQueue& cq) override;
   SegmentId LaneOf(QueuePair& qp, bool receives) override;
+  void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) override;
 
   const EngineCounters& counters() const;
 

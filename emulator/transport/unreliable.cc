@@ -216,6 +216,7 @@ void Unreliable::HandleUd(Time now, QpContext& context, Train& train) {
   if (placed == Placement::kDestinationGone) {
     return FailReceive(now, context, ReceiveError(context, bytes));
   }
+  s.expected_psn = PsnAdd(train.headers.psn, 1);  // only for ibv_query_qp, as in rxe's execute
   if (!FinishReceive(core_, now, context, &train, IBV_WC_SUCCESS, bytes)) {
     core_.FailQp(now, *context.qp, IBV_EVENT_QP_FATAL);
   }

@@ -344,6 +344,8 @@ struct TransportHooks {
   // Returns the shared memory by which the QP receives or sends small messages without this host
   // (abi/send_lane.h). SegmentId::kNone: there is none.
   virtual SegmentId LaneOf(QueuePair&, bool /*receives*/) { return SegmentId::kNone; }
+  // Sets sq_psn and rq_psn to the next PSNs that the QP sends and awaits.
+  virtual void ReadPsns(QueuePair&, ibv_qp_attr&) {}
 };
 
 // Why a key did not grant access to bytes. The transports convert it to a completion status or NAK.

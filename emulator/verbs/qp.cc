@@ -203,9 +203,10 @@ Result<SegmentId> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
 Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());
-  const QueuePair& qp = **found;
+  QueuePair& qp = **found;
   const Profile& profile = qp.device->profile;
   ibv_qp_attr attr = qp.attr;
+  if (transport_ != nullptr) transport_->ReadPsns(qp, attr);
   if (!profile.reports_qp_state) {
     // siw_query_qp: attributes that siw does not report stay 0.
     attr = {};

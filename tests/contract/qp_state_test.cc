@@ -407,5 +407,79 @@ TEST_F(QpStateTest, DrainingTheSendQueueGivesAnEventWhenAskedFor) {
   EXPECT_EQ(Move(qp.get(), IBV_QPS_RTS, 0), 0);
 }
 
+class QueriedPsns : public QpStateTest, public testing::WithParamInterface<ibv_qp_type> {
+ protected:
+  static constexpr uint32_t kFirstThere = 0xfffffe, kFirstBack = 77;
+
+  // Connects `qp`, whose first packet has the PSN `own`.
+  void Connect(ibv_qp* qp, const ibv_qp* peer, uint32_t own, uint32_t others) {
+    const ibv_qp_type type = GetParam();
+    ibv_qp_state at = IBV_QPS_RESET;
+    for (const ibv_qp_state next : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+      ibv_qp_attr attr = Attributes(next);
+      attr.dest_qp_num = peer->qp_num;
+      attr.sq_psn = own;
+      attr.rq_psn = others;
+      ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | Required(type, at, next)), 0);
+      at = next;
+    }
+  }
+  void SendAndReceive(ibv_qp* from, ibv_qp* to, uint32_t bytes) {
+    ibv_sge sge{reinterpret_cast<uint64_t>(buffer), bytes, mr->lkey};
+    ibv_sge space{reinterpret_cast<uint64_t>(buffer + 4096), 4096, mr->lkey};
+    ibv_recv_wr receive{1, nullptr, &space, 1};
+    ibv_recv_wr* bad_receive = nullptr;
+    ASSERT_EQ(ibv_post_recv(to, &receive, &bad_receive), 0);
+    ibv_send_wr send{};
+    send.sg_list = &sge;
+    send.num_sge = 1;
+    send.opcode = IBV_WR_SEND;
+    send.send_flags = IBV_SEND_SIGNALED;
+    send.wr.ud = {ah.get(), to->qp_num, 0x11111111};
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(from, &send, &bad), 0);
+    for (int found = 0, waited_ms = 0; found < 2 && waited_ms < kPatience_ms;) {
+      ibv_wc wc{};
+      const int polled = ibv_poll_cq(cq.get(), 1, &wc);
+      ASSERT_TRUE(polled == 0 || wc.status == IBV_WC_SUCCESS) << wc.status;
+      found += polled;
+      if (polled == 0) waited_ms += poll(nullptr, 0, 1) + 1;
+    }
+  }
+  void ExpectPsns(ibv_qp* qp, uint32_t own, uint32_t others) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(qp, &attr, IBV_QP_SQ_PSN | IBV_QP_RQ_PSN, &init), 0);
+    EXPECT_EQ(attr.sq_psn, own & 0xffffff);
+    EXPECT_EQ(attr.rq_psn, others & 0xffffff);
+  }
+  char buffer[8192] = {};
+  Mr mr;
+  Ah ah;
+};
+
+// rxe_qp_to_attr: a query tells the next PSN that is sent, and the next one that is awaited.
+TEST_P(QueriedPsns, AreThoseOfTheNextPackets) {
+  const bool is_ud = GetParam() == IBV_QPT_UD;
+  mr.reset(ibv_reg_mr(pd.get(), buffer, sizeof buffer, kAllAccess));
+  ibv_ah_attr path = PathToMyself();
+  ah.reset(ibv_create_ah(pd.get(), &path));
+  const Qp a = MakeQp(GetParam(), cq.get()), b = MakeQp(GetParam(), cq.get());
+  ASSERT_TRUE(mr && ah && a && b);
+  ASSERT_NO_FATAL_FAILURE(Connect(a.get(), b.get(), kFirstThere, kFirstBack));
+  ASSERT_NO_FATAL_FAILURE(Connect(b.get(), a.get(), kFirstBack, kFirstThere));
+  uint32_t sent = 0;
+  for (const uint32_t bytes : {8u, 1024u, 1025u, 8u, 8u, 8u}) {
+    if (is_ud && bytes > 1024) continue;
+    ASSERT_NO_FATAL_FAILURE(SendAndReceive(a.get(), b.get(), bytes));
+    sent += bytes > 1024 ? 2 : 1;
+    ExpectPsns(a.get(), kFirstThere + sent, is_ud ? 0 : kFirstBack);
+    ExpectPsns(b.get(), kFirstBack, kFirstThere + sent);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QueriedPsns, testing::Values(IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD),
+                         [](const auto& info) { return TypeName(info.param); });
+
 }  // namespace
 }  // namespace rdma_contract
