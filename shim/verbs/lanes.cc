@@ -163,7 +163,7 @@ void RemoveClosed(CompletionQueue& cq) {
     if (IsOver(qp->received)) over = qp;
   }
   if (over == nullptr) return;
-  // The other order of these two locks is that of Open.
+  // Open takes these two locks in the other order, so this does not wait.
   const LaneListGuard list_guard(std::try_to_lock);
   if (!list_guard) return;
   for (QueuePair **link = &cq.lanes, *qp = *link; qp != nullptr; qp = *link) {

@@ -19,7 +19,7 @@ PACKAGES = ("libibverbs1", "librdmacm1", "librdmacm1t64", "ibverbs-providers", "
 def machine():
     """Returns the names of the kernel and of the packages that the tests run with. Fetches the
     kernel if it is not there."""
-    prepared = subprocess.run([os.path.join(ROOT, "tools", "softroce"), "prepare", "--siw"],
+    prepared = subprocess.run([os.path.join(ROOT, "tools", "softroce"), "prepare"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
     packages = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
