@@ -80,7 +80,7 @@ bool DirectSends::Place(QpContext& context, const SendWqe& request) {
          core_.payloads.PlaceReceived(*peer_, train_, {}, destination_) == Placement::kPlaced;
 }
 
-bool DirectSends::ExecuteNow(Time now, QpContext& context, SendWqe& request) {
+bool DirectSends::Execute(Time now, QpContext& context, SendWqe& request) {
   QpContext& peer = *peer_;
   if (core_.doors.memory || core_.doors.packets || core_.doors.completions ||
       !IsReady(core_.env, context, peer) || !HasPayload(context, request)) {

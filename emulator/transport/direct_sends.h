@@ -2,7 +2,13 @@
 // the payload from one program's shared memory to the other's, and completes the receive and then
 // the SEND. No packet exists, so this is done only while nobody could see one, as for permits
 // (permits.h). PSNs and counters change as if there had been packets.
+//
+// Engine::Take only notes such SENDs, and Engine::Deliver executes them. The host looks in between
+// which programs have ended. So no SEND reaches a receiver that had ended before it was posted.
 #pragma once
+
+#include <utility>
+#include <vector>
 
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
@@ -13,20 +19,31 @@ class DirectSends {
  public:
   DirectSends(Core& core, Completer& completer) : core_(core), completer_(completer) {}
 
+  // A queue pair whose next request waits for Engine::Deliver.
+  struct Noted {
+    Handle qp;
+    uint64_t epoch;
+    uint32_t end;  // ring index behind the requests that were posted when it was noted
+  };
+
   // Call this before the first request of a QP's turn.
   void BeginTurn(QpContext& context);
-  // Executes the request, which is at the QP's cursor and has not begun. Returns false if it must
-  // take the way of all requests. The peer's receive may then be taken already
-  // (ResponderState::receive).
-  bool Execute(Time now, QpContext& context, SendWqe& request) {
-    return peer_ != nullptr && IsSmallSend(request) && IsFirst(context, request) &&
-           ExecuteNow(now, context, request);
+  // Returns true if Execute may execute the request, which is at the QP's cursor.
+  bool MayExecute(QpContext& context, const SendWqe& request) const {
+    return peer_ != nullptr && IsSmallSend(request) && IsFirst(context, request);
   }
+  void Note(const QpContext& context) {
+    noted_.push_back({context.qp->handle, context.epoch, context.qp->send_ring.Producer()});
+  }
+  bool has_noted() const { return !noted_.empty(); }
+  std::vector<Noted> TakeNoted() { return std::exchange(noted_, {}); }
+  // Executes a request for which MayExecute is true. Returns false if the request must take the way
+  // of all requests. The peer's receive may then be taken already (ResponderState::receive).
+  bool Execute(Time now, QpContext& context, SendWqe& request);
 
  private:
   static bool IsSmallSend(const SendWqe& request);
   static bool IsFirst(QpContext& context, const SendWqe& request);
-  bool ExecuteNow(Time now, QpContext& context, SendWqe& request);
   bool HasPayload(const QpContext& context, const SendWqe& request);
   bool Place(QpContext& context, const SendWqe& request);
 
@@ -35,6 +52,7 @@ class DirectSends {
   QpContext* peer_ = nullptr;  // of the QP whose turn it is; nullptr: it must send trains
   Train train_;                // reused for each message
   Pieces source_, destination_;
+  std::vector<Noted> noted_;  // by the turns of one Engine::Take
 };
 
 }  // namespace rdmaemu::transport

@@ -51,8 +51,9 @@ class DirectSendsTest : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(All, DirectSendsTest, ::testing::Bool(),
                          [](const auto& tested) { return tested.param ? "Direct" : "ByTrains"; });
 
-// design.md, decision 35: a SEND of at most 256 bytes is executed within the turn of its QP.
-TEST_P(DirectSendsTest, OnlySmallSendsAreExecutedWithinTheTurn) {
+// design.md, decision 35: a SEND of at most 256 bytes is complete after one round of work. It is
+// not delivered before Engine::Deliver, because the host then knows which programs have ended.
+TEST_P(DirectSendsTest, OnlySmallSendsCompleteInOneRound) {
   for (const auto& [bytes, is_small] :
        {std::pair{0u, true}, {1u, true}, {256u, true}, {257u, false}}) {
     SCOPED_TRACE(bytes);
@@ -62,7 +63,9 @@ TEST_P(DirectSendsTest, OnlySmallSendsAreExecutedWithinTheTurn) {
         x.qp->send_ring.SlotAs<rxe_send_wqe>(x.qp->send_ring.Previous(x.qp->send_ring.Producer()));
     if (is_small) wqe->state = kPayloadTaken;  // as ibv_post_send does
     world.Ring(x);
-    (void)world.a.engine.Take(world.now);
+    EXPECT_TRUE(world.a.engine.Take(world.now));
+    EXPECT_TRUE(y.Received().empty());
+    (void)world.a.engine.Deliver(world.now);
     EXPECT_EQ(x.Sent().size(), GetParam() && is_small ? 1u : 0u);
     world.Run();
     (void)x.Sent();
@@ -89,6 +92,38 @@ TEST_P(DirectSendsTest, KeepTheirOrderAmongOtherRequests) {
   ASSERT_EQ(sent.size(), 24u);
   std::erase_if(sent, [](const ib_uverbs_wc& wc) { return wc.wr_id == 100; });
   ExpectAll(sent, 0, 20);
+}
+
+// The host looks which programs have ended between Engine::Take and Engine::Deliver. What was
+// posted afterwards waits for the next look.
+TEST_P(DirectSendsTest, AreDeliveredOnlyIfTheyWerePostedBeforeTake) {
+  PostReceives(y, 0, 4);
+  PostInline(x, 0, 16);
+  PostInline(x, 1, 16);
+  (void)world.a.engine.Take(world.now);
+  PostInline(x, 2, 16);
+  (void)world.a.engine.Deliver(world.now);
+  ExpectAll(y.Received(), 0, 2);
+  world.Run();
+  ExpectAll(y.Received(), 2, 1);
+  ExpectAll(x.Sent(), 0, 3);
+}
+
+// A queue pair that was noted may be gone, or have begun another life.
+TEST_P(DirectSendsTest, EndWithTheirQueuePair) {
+  PostReceives(y, 0, 4);
+  PostInline(x, 0, 16);
+  (void)world.a.engine.Take(world.now);
+  world.SetState(x, IBV_QPS_RESET);
+  (void)world.a.engine.Deliver(world.now);
+  EXPECT_TRUE(y.Received().empty());
+  world.SetState(y, IBV_QPS_RESET);
+  world.Join(x, y);
+  PostReceives(y, 4, 1);
+  PostInline(x, 1, 16);
+  (void)world.a.engine.Take(world.now);
+  ASSERT_TRUE(world.a.verbs.DestroyQp(world.now, kGroup, x.qp->handle).has_value());
+  world.Run();
 }
 
 // IBTA 9.7.5.2.8: a SEND without a receive waits for one.

@@ -174,7 +174,7 @@ class Engine::Impl final : public Receiver {
       if (context == nullptr) break;
       if (Turn(now, *context)) core_.MakeReady(*context);
     }
-    return core_.HasLocal() || AwaitsCopies() || AwaitsForms();
+    return core_.HasLocal() || requester_.has_noted() || AwaitsCopies() || AwaitsForms();
   }
 
   bool Deliver(Time now) {
@@ -182,6 +182,7 @@ class Engine::Impl final : public Receiver {
     const bool unparked = parking_.AwaitsCopies() && parking_.Turn(now, kTrainsPerWork);
     const bool filled = !core_.fills.is_idle() && core_.fills.Turn(now);
     HandleLostForms(now);
+    requester_.SendNoted(now);
     DeliverSomeLocal(now);
     return unparked || filled || core_.HasLocal() || !core_.round.empty();
   }
@@ -200,6 +201,7 @@ class Engine::Impl final : public Receiver {
       }
     }
     core_.sends_now = false;
+    requester_.SendNoted(now);
     if (!posted.empty()) DeliverSomeLocal(now);
   }
 

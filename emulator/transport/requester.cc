@@ -113,12 +113,24 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
   return resolved;
 }
 
-bool Requester::Turn(Time now, QpContext& context) {
+void Requester::SendNoted(Time now) {
+  for (const DirectSends::Noted& noted : direct_.TakeNoted()) {
+    QpContext* const context = core_.Find(noted.qp);
+    if (context == nullptr) continue;
+    if (context->epoch != noted.epoch || Turn(now, *context, &noted.end)) {
+      core_.MakeReady(*context);
+    }
+    completer_.CheckDrained(*context);
+  }
+}
+
+bool Requester::Turn(Time now, QpContext& context, const uint32_t* end) {
   RequesterState& s = context.requester;
   uint32_t budget = context.peer_is_local ? kTrainsPerTurn : kWirePacketsPerTurn;
   direct_.BeginTurn(context);
   bool is_first = true;
   while (IsSending(*context.qp) && !s.waiting_rnr) {
+    if (end != nullptr && s.cursor == s.requests.size() && s.next_index == *end) return true;
     SendWqe* request = NextRequest(context);
     if (request == nullptr) return false;
     // A program executes no request while one is posted. Only a new permit can change that.
@@ -145,9 +157,15 @@ bool Requester::Turn(Time now, QpContext& context) {
       request->status = IBV_WC_LOC_QP_OP_ERR;
       continue;
     }
-    if (direct_.Execute(now, context, *request)) {
-      budget--;
-      continue;
+    if (direct_.MayExecute(context, *request)) {
+      if (end == nullptr) {
+        direct_.Note(context);
+        return false;
+      }
+      if (direct_.Execute(now, context, *request)) {
+        budget--;
+        continue;
+      }
     }
     switch (SendSome(now, context, *request, budget)) {
       case Step::kSent:

@@ -15,12 +15,17 @@ class Requester {
       : core_(core), completer_(completer), direct_(core, completer) {}
 
   // Sends as many packets as possible, up to the limit of one turn. Returns true when it stopped at
-  // that limit.
-  bool Turn(Time now, QpContext& context);
+  // that limit. Only notes requests that SendNoted can execute directly.
+  bool Turn(Time now, QpContext& context) { return Turn(now, context, nullptr); }
+  bool has_noted() const { return direct_.has_noted(); }
+  // Does the turns of the QPs that Turn has noted.
+  void SendNoted(Time now);
 
  private:
   enum class Step : uint8_t { kSent, kBlocked, kBusy, kFailed };
 
+  // `end`: executes SENDs directly, and takes no request from the ring at this index or behind it.
+  bool Turn(Time now, QpContext& context, const uint32_t* end);
   Step SendSome(Time now, QpContext& context, SendWqe& request, uint32_t& budget);
   Step SendData(Time now, QpContext& context, SendWqe& request, uint32_t room, uint32_t& budget);
   Step SendRead(Time now, QpContext& context, SendWqe& request, uint32_t room);
