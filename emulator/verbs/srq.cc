@@ -59,7 +59,7 @@ std::optional<RecvWqe> Verbs::TakeReceive(QueuePair& qp) {
   std::optional<RecvWqe> wqe(std::in_place);
   CopyReceive(ring, at, srq != nullptr ? srq->max_sge : qp.cap.max_recv_sge, *wqe);
   ring.SetConsumer(ring.Next(at));
-  ring.PrepareToRead(ring.Next(at));
+  if (ring.Next(at) != ring.Producer()) ring.PrepareToRead(ring.Next(at));
   // As in get_srq_wqe: the event is raised once, then the limit is disarmed.
   if (srq != nullptr && srq->limit != 0 && ring.Count() < srq->limit) {
     srq->limit = 0;

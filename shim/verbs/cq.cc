@@ -94,7 +94,8 @@ int PollLocked(CompletionQueue& cq, int count, ibv_wc* out) {
     }
     memcpy(&out[taken++], &entry.wc, sizeof *out);
     consumer = cq.ring.Next(consumer);
-    PrepareToPoll(cq, consumer);
+    // The host writes the place of the next completion. Its processor then needs that memory.
+    if (consumer != producer) PrepareToPoll(cq, consumer);
   }
   if (taken > before_ring) cq.ring.SetConsumer(consumer);
   if (cq.lanes != nullptr) taken += TakeFromLanes(cq, out + taken, count - taken);
