@@ -98,6 +98,8 @@ enum CallTrait : uint32_t {
   X(RaiseCq, RaiseCqIn, Nothing, kHandle, kByNumber, kOfHost)                              \
   X(OpenLane, OpenLaneIn, OpenLaneOut, kHandle, kByNumber, kOfHost)                        \
   X(CloseLanes, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                            \
+  X(OpenLaneCounter, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                       \
+  X(RaiseLaneEvent, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                        \
   X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                           \

@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 19;
+inline constexpr uint32_t kCallVersion = 20;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -344,10 +344,12 @@ struct ResizeCqIn {
 // Raises the event of a request that the program executed itself, because its thread cannot.
 struct RaiseCqIn {
   uint32_t handle;
-  uint32_t is_beside;  // 1: the event is in ChannelControl, so only the counter is raised
+  EventPart part;
 };
-// Brings the descriptor of a queue pair's lane (send_lane.h). kCloseLanes takes the messages of all
-// lanes, for a CQ that refuses them from now on.
+// Brings the descriptor of a queue pair's lane (send_lane.h). kOpenLaneCounter brings that of the
+// counter of the receiver's channel, for the sender (ENOENT: none). kRaiseLaneEvent raises this
+// counter for a thread that cannot. kCloseLanes takes the messages of all lanes, so that their
+// completions are in the rings.
 struct OpenLaneIn {
   uint32_t handle;
   uint32_t receives;  // 1: the lane by which the queue pair receives; 0: by which it sends

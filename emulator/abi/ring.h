@@ -44,8 +44,8 @@ struct alignas(64) CqControl {
   enum ExecutedState : uint32_t { kNone, kFull, kTaken };
   uint32_t executed_state;
   uint32_t executed_takes;  // how many completions were taken from the place
-  // The program sets this for good when it uses events, or reads the times of completions. The
-  // queue then gets no completions by lanes (send_lane.h).
+  // The program sets this for good when it reads the times of completions. The queue then gets no
+  // completions by lanes (send_lane.h).
   uint32_t refuses_lanes;
   CqEntry executed;
 
@@ -73,16 +73,19 @@ struct alignas(64) CqControl {
     // that.
     std::atomic_ref(executed_state).store(kFull, std::memory_order_seq_cst);
   }
-  // Disarms a queue that is armed for any completion. Returns true if the caller must raise the
-  // event.
-  bool DisarmAny();
+  // Disarms a queue that is armed for any completion. `lane` has the arming if its kind is
+  // kCqArmedInLane. Returns true if the caller must raise the event.
+  bool DisarmAny(SendLane* lane = nullptr);
   // The same, unless the queue was armed after `takes` had changed: a thread that has taken the
   // completion has then armed the queue for the next one.
-  bool DisarmBeforeTake(uint32_t takes);
+  bool DisarmBeforeTake(uint32_t takes, SendLane* lane = nullptr);
 };
 inline constexpr uint32_t kCqUnarmed = 0;
 inline constexpr uint32_t kCqArmedSolicited = 1;
 inline constexpr uint32_t kCqArmedAny = 2;
+// The queue has a lane, and the lane says whether the queue is armed (SendLane::armed). The
+// programs move an arming into the lane, and the host moves it back when it closes the lane.
+inline constexpr uint32_t kCqArmedInLane = 3;
 inline constexpr uint32_t kCqArmedMask = 3;
 // Means the consumer index of another ring. No ring has this many slots.
 inline constexpr uint32_t kCqArmedElsewhere = UINT32_MAX >> 3;
@@ -98,20 +101,28 @@ inline constexpr uint32_t ArmedKind(uint32_t word) { return word & kCqArmedMask;
 inline constexpr uint32_t ArmedTakes(uint32_t word) { return word >> 2 & 1; }
 inline constexpr uint32_t ArmedConsumer(uint32_t word) { return word >> 3; }
 
-inline bool CqControl::DisarmAny() {
+inline bool CqControl::DisarmAny(SendLane* lane) {
   std::atomic_ref word(armed);
-  // The host may disarm it meanwhile. Only one of the two raises the event.
-  return ArmedKind(word.load(std::memory_order_seq_cst)) == kCqArmedAny &&
-         word.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
+  uint32_t now = word.load(std::memory_order_seq_cst);
+  // The host or another program may disarm it meanwhile. Only one of them raises the event.
+  while (ArmedKind(now) == kCqArmedAny) {
+    if (word.compare_exchange_weak(now, kCqUnarmed)) return true;
+  }
+  return ArmedKind(now) == kCqArmedInLane && lane != nullptr &&
+         lane->Disarm([](const LaneArm& arm) { return arm.kind == kCqArmedAny; }, 0).kind != 0;
 }
 
-inline bool CqControl::DisarmBeforeTake(uint32_t takes) {
+inline bool CqControl::DisarmBeforeTake(uint32_t takes, SendLane* lane) {
   std::atomic_ref word(armed);
   uint32_t now = word.load(std::memory_order_seq_cst);
   while (ArmedKind(now) == kCqArmedAny && ArmedTakes(now) == (takes & 1)) {
     if (word.compare_exchange_weak(now, kCqUnarmed)) return true;
   }
-  return false;
+  const auto is_before = [takes](const LaneArm& arm) {
+    return arm.kind == kCqArmedAny && arm.takes == (takes & 1);
+  };
+  return ArmedKind(now) == kCqArmedInLane && lane != nullptr &&
+         lane->Disarm(is_before, 0).kind != 0;
 }
 
 // The program arms the queue. Follows rxe_req_notify_cq: a queue that is armed for any completion
@@ -132,6 +143,9 @@ inline void ArmCq(CqControl& control, uint32_t kind, uint32_t consumer) {
 // for `executed`.
 struct alignas(64) QpControl {
   uint32_t state;  // current ibv_qp_state; ibv_post_send refuses RESET, INIT and RTR
+  // While `lane` is offered: the send ring's index behind the last request that has completed, and
+  // whose completion the program can poll.
+  uint32_t completed;
   alignas(64) Permit permit;
   alignas(64) Executed executed;  // the program writes it
   alignas(64) LaneOffer lane;     // for the SENDs that arrive
@@ -150,6 +164,13 @@ struct SharedSpan {
 // compare-and-swap.
 struct ChannelEntry {
   uint64_t cq_cookie;  // 0: the CQ was destroyed; take another event from the counter
+};
+
+// What a program asks its host to raise of an event (kRaiseCq).
+enum class EventPart : uint32_t {
+  kAll,    // an entry in the channel's ring, and the counter
+  kCount,  // the counter; the event is in ChannelControl
+  kEntry,  // an entry; the counter has been raised for an event in a lane that ends
 };
 
 // The control block before the ring of a completion channel. It holds the event of one request that

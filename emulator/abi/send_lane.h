@@ -8,6 +8,10 @@
 // then takes the messages that the receiver's program has not taken, and handles them as if they
 // had arrived on the wire.
 //
+// If the receiver's CQ is armed, the message may have to raise an event. While a lane is open, the
+// arming is in the lane (LaneArm), so that the sender's program can raise the event itself: it
+// records the event in the lane, and adds 1 to the counter of the receiver's channel.
+//
 // Two programs and their hosts write here, and trust nothing that they read. A false number changes
 // only this connection.
 #pragma once
@@ -31,8 +35,8 @@ struct alignas(64) LaneMessage {
 
   uint32_t length;  // bytes
   uint32_t flags;
-  uint32_t immediate;  // as in ibv_send_wr
-  uint32_t reserved;
+  uint32_t immediate;     // as in ibv_send_wr
+  uint32_t acknowledged;  // SendLane::acknowledged, when the message was added
   // Of all messages since the lane was opened, with this one: the bytes of payload, and those of
   // padding and immediate data.
   uint64_t bytes, extra_bytes;
@@ -51,12 +55,56 @@ struct LaneCount {
   uint64_t word() const { return uint64_t{number} << 32 | count; }
 };
 
+// The arming of the receiver's CQ while its lane is open, and the events that were raised in the
+// lane and are not taken. All in one word, so that an event is recorded when the queue is disarmed.
+struct LaneArm {
+  static constexpr uint32_t kNumberMask = 0xfff, kAddedMask = 0xffffff, kTimesMask = 0x1ff;
+  static constexpr uint32_t kMostRaised = 0xffff;
+
+  uint32_t number;  // of the opening; the lowest bits
+  uint32_t added;   // messages in the lane when the program armed the queue; the lowest bits
+  uint32_t kind;    // as in ArmedWord (ring.h)
+  uint32_t takes;   // as in ArmedWord
+  uint32_t times;   // counts the armings, so that each one has another word than the last one
+  uint32_t raised;
+
+  static LaneArm Of(uint64_t word) {
+    return {static_cast<uint32_t>(word >> 52) & kNumberMask,
+            static_cast<uint32_t>(word >> 28) & kAddedMask,
+            static_cast<uint32_t>(word >> 26) & 3,
+            static_cast<uint32_t>(word >> 25) & 1,
+            static_cast<uint32_t>(word >> 16) & kTimesMask,
+            static_cast<uint32_t>(word) & kMostRaised};
+  }
+  uint64_t word() const {
+    return uint64_t{number & kNumberMask} << 52 | uint64_t{added & kAddedMask} << 28 |
+           uint64_t{kind & 3} << 26 | uint64_t{takes & 1} << 25 |
+           uint64_t{times & kTimesMask} << 16 | (raised & kMostRaised);
+  }
+  bool IsOf(uint32_t opening) const { return number == (opening & kNumberMask); }
+  // Returns true if a message or completion of this kind raises the event.
+  bool Asks(bool is_solicited) const { return kind == 2 || (kind == 1 && is_solicited); }
+  // Returns true if message `count` - 1 is the last one before the arming.
+  bool IsAfter(uint32_t count) const { return added == (count & kAddedMask); }
+};
+
 struct SendLane {
   static constexpr uint32_t kMessages = 64;  // a power of two
 
   // The receiver's host writes these for the present opening: the PSN of the first message, and how
   // many messages may be in the lane that are not placed.
   uint32_t psn, most;
+  // The receiver's host writes its descriptor of the counter of the CQ's channel. -1: none.
+  int32_t counter_fd;
+  // The receiver's program writes 1 if it arms the CQ: the sender's program must be able to raise
+  // events.
+  uint32_t uses_events;
+  // The sender's host writes this before its program gets completions: the PSN after the last
+  // request of the other direction that it has executed. So a message in the lane acknowledges
+  // these requests. Bit 31: valid.
+  alignas(64) uint32_t acknowledged;
+  static constexpr uint32_t kAcknowledges = uint32_t{1} << 31;
+  alignas(64) uint64_t armed;  // a LaneArm
   // Messages that were added. Its number has kClosed when the lane is closed. The sender's program
   // adds, and a host opens and closes.
   alignas(64) uint64_t added;
@@ -85,6 +133,8 @@ struct SendLane {
   void Open(uint32_t number, uint32_t first_psn, uint32_t most_messages) {
     std::atomic_ref(psn).store(first_psn, std::memory_order_relaxed);
     std::atomic_ref(most).store(std::min(most_messages, kMessages), std::memory_order_relaxed);
+    // A program could write any arming. That of an earlier opening has been moved.
+    (void)Disarm([](const LaneArm&) { return true; }, 0);
     const uint64_t none = LaneCount{number, 0}.word();
     std::atomic_ref(room).store(none, std::memory_order_relaxed);
     std::atomic_ref(placed).store(0, std::memory_order_relaxed);
@@ -119,10 +169,70 @@ struct SendLane {
       if (word.compare_exchange_weak(now, LaneCount{number, all}.word())) return before.count;
     }
   }
+  void SetCounterFd(int32_t fd) {
+    std::atomic_ref(counter_fd).store(fd, std::memory_order_relaxed);
+  }
+  int32_t CounterFd() { return std::atomic_ref(counter_fd).load(std::memory_order_relaxed); }
+  void SetAcknowledged(uint32_t psn_after) {
+    std::atomic_ref(acknowledged).store(psn_after | kAcknowledges, std::memory_order_release);
+  }
+  uint32_t Acknowledged() { return std::atomic_ref(acknowledged).load(std::memory_order_acquire); }
   // Returns true when all taken messages are placed.
   bool IsQuiet() { return Placed() == Taken().count; }
 
+  // ---- events; any thread of a program or host
+
+  LaneArm Armed() { return LaneArm::Of(std::atomic_ref(armed).load(std::memory_order_seq_cst)); }
+  // Disarms the queue if it is armed and `may` returns true, and records `events` events. Returns
+  // the arming. Its kind is 0 if there was none, or if `may` has returned false.
+  template <class May>
+  LaneArm Disarm(const May& may, uint32_t events) {
+    std::atomic_ref word(armed);
+    uint64_t now = word.load(std::memory_order_seq_cst);
+    for (;;) {
+      LaneArm was = LaneArm::Of(now), then = was;
+      if (was.kind == 0 || !may(was)) return {};
+      then.kind = 0;
+      then.raised = was.raised + events;
+      if (word.compare_exchange_weak(now, then.word(), std::memory_order_seq_cst)) return was;
+    }
+  }
+  // Arms the queue, unless it is armed for at least these completions.
+  void Arm(uint32_t number, uint32_t kind, uint32_t takes) {
+    std::atomic_ref word(armed);
+    uint64_t now = word.load(std::memory_order_seq_cst);
+    for (;;) {
+      LaneArm next = LaneArm::Of(now);
+      if (next.kind >= kind && next.IsOf(number)) return;
+      next = {number, Added().count, kind, takes, next.times + 1, next.raised};
+      if (word.compare_exchange_weak(now, next.word(), std::memory_order_seq_cst)) return;
+    }
+  }
+  // Takes one recorded event. Returns false if there is none.
+  bool TakeRaised() {
+    std::atomic_ref word(armed);
+    uint64_t now = word.load(std::memory_order_seq_cst);
+    for (;;) {
+      LaneArm next = LaneArm::Of(now);
+      if (next.raised == 0) return false;
+      next.raised--;
+      if (word.compare_exchange_weak(now, next.word(), std::memory_order_seq_cst)) return true;
+    }
+  }
+
   // ---- the sender's program, one thread at a time
+
+  bool UsesEvents() { return std::atomic_ref(uses_events).load(std::memory_order_relaxed) != 0; }
+  // Call it after each Add. Returns true if the caller must add 1 to the counter.
+  bool RecordEvent(uint32_t number, uint32_t count, bool is_solicited) {
+    return Disarm(
+               [&](const LaneArm& arm) {
+                 return arm.IsOf(number) && arm.Asks(is_solicited) && !arm.IsAfter(count + 1) &&
+                        arm.raised < LaneArm::kMostRaised;
+               },
+               1)
+               .kind != 0;
+  }
 
   // Returns true if a message of `bytes` can be added as number `count`.
   bool HasRoom(uint32_t number, uint32_t count, uint64_t bytes) {

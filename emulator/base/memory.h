@@ -105,6 +105,8 @@ class EventCounters {
   // read them. Never blocks, even if the client changed the descriptor. Returns by how much it
   // decremented the counter. The program has already read the rest and will find no event.
   virtual uint32_t Remove(CounterId counter, uint32_t count) = 0;
+  // Returns this process's number of the counter's file. -1: there is no such counter.
+  virtual int Descriptor(CounterId counter) const = 0;
 };
 
 }  // namespace rdmaemu

@@ -39,6 +39,7 @@ class FakeCounters final : public EventCounters {
     values_.at(counter) -= taken;
     return taken;
   }
+  int Descriptor(CounterId counter) const override { return static_cast<int>(counter); }
   uint32_t value(CounterId counter) const { return values_.at(counter); }
   size_t size() const { return values_.size(); }
 

@@ -50,6 +50,10 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   bool OfferPermit(const wire::UdpFlow& flow, std::span<const std::byte> offer) override {
     return sends_forms_ && !captures() && network_.SendOffer(flow, offer);
   }
+  std::shared_ptr<const int> OpenCounter(const NetAddress& peer, int fd) override {
+    return network_.OpenCounter(peer, fd);
+  }
+  void AddToCounter(const NetAddress& peer, int fd) override { network_.AddToCounter(peer, fd); }
   void CountExchanged(const Exchanged& exchanged) override;
 
   // Act as Network::JoinGroup and LeaveGroup.

@@ -100,6 +100,14 @@ class Network {
   virtual Result<Segment> OpenLane(const JobReference&, SharedMemory& /*own*/) {
     return Fail(EINVAL);
   }
+  // Returns a duplicate of the counter `fd` of the host at `peer`, for a program of this host.
+  // nullptr: that host shares no memory with this one, the system denies it, or there is no such
+  // counter.
+  virtual std::shared_ptr<const int> OpenCounter(const NetAddress& /*peer*/, int /*fd*/) {
+    return nullptr;
+  }
+  // Adds 1 to such a counter.
+  virtual void AddToCounter(const NetAddress& /*peer*/, int /*fd*/) {}
   // Calls `before` whenever the network begins to wait for another host.
   virtual void BeforeWaiting(std::function<void()> /*before*/) {}
   // Joins a multicast group on the link of the own address `local`, until LeaveGroup. The network

@@ -244,7 +244,7 @@ int ResizeCq(const Caller& caller, const ResizeCqIn& in, CqOut& out, Descriptors
 }
 
 int RaiseCq(const Caller& caller, const RaiseCqIn& in, Nothing&, Descriptors&) {
-  return ErrorOf(caller.verbs.RaiseCompletionEvent(caller.group, in.handle, in.is_beside != 0));
+  return ErrorOf(caller.verbs.RaiseCompletionEvent(caller.group, in.handle, in.part));
 }
 
 int OpenLane(const Caller& caller, const OpenLaneIn& in, OpenLaneOut& out,
@@ -254,6 +254,18 @@ int OpenLane(const Caller& caller, const OpenLaneIn& in, OpenLaneOut& out,
   out.lane = static_cast<uint32_t>(*lane);
   descriptors.push_back(*lane);
   return 0;
+}
+
+int OpenLaneCounter(const Caller& caller, const HandleIn& in, Nothing&, Descriptors& descriptors) {
+  const Result<LaneCounter> counter = caller.verbs.LaneCounterOf(caller.group, in.handle);
+  if (!counter) return ErrorOf(counter);
+  descriptors.push_back(counter->there != nullptr ? ReplyDescriptor(counter->there)
+                                                  : ReplyDescriptor(counter->here));
+  return 0;
+}
+
+int RaiseLaneEvent(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
+  return ErrorOf(caller.verbs.RaiseLaneEvent(caller.group, in.handle));
 }
 
 int CloseLanes(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {

@@ -354,6 +354,7 @@ int CallServer::DescriptorFor(uint32_t number, Connection& connection,
   if (const auto* segment = std::get_if<SegmentId>(&what)) {
     return parts_.segments.Descriptor(*segment);
   }
+  if (const auto* foreign = std::get_if<ForeignDescriptor>(&what)) return **foreign;
   if (!connection.doorbell) {
     // Each connection has its own doorbell, so that no client can consume another client's wake-up.
     // The doorbell is edge-triggered, so the host never reads it, and it never fills up.

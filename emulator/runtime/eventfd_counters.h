@@ -19,8 +19,7 @@ class EventfdCounters final : public EventCounters {
   void Destroy(CounterId counter) override;
   void Add(CounterId counter, uint32_t count) override;
   uint32_t Remove(CounterId counter, uint32_t count) override;
-  // Returns the descriptor to send to a client. Returns -1 if there is no counter of that id.
-  int Descriptor(CounterId counter) const;
+  int Descriptor(CounterId counter) const override;
   // Makes all counters readable forever, because the host has ended. Blocked programs then return.
   void RaiseForGood();
 

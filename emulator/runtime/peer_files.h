@@ -11,4 +11,8 @@ namespace rdmaemu::runtime {
 // process has ended, or has no such descriptor.
 UniqueFd OpenOf(uint32_t pid, uint32_t fd, int flags);
 
+// Duplicates the counter `fd` of another process (pidfd_getfd(2)). Empty: there is no such counter,
+// or the process may not trace the other one.
+UniqueFd DuplicateCounterOf(uint32_t pid, int fd);
+
 }  // namespace rdmaemu::runtime

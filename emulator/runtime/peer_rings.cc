@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "emulator/runtime/clock.h"
+#include "emulator/runtime/eventfd_signal.h"
 #include "emulator/runtime/peer_files.h"
 #include "emulator/wire/packet.h"
 
@@ -187,6 +188,8 @@ bool PeerRing::IsDead(Time now) {
   return has_no_reader || door().slots[slot_].load(std::memory_order_acquire) != offered_;
 }
 
+UniqueFd PeerRing::OpenCounter(int fd) const { return DuplicateCounterOf(door().pid, fd); }
+
 void PeerRing::TakeUnread(const std::function<void(const RingDatagram&)>& send) const {
   for (const RingDatagram& datagram : writer_->Unread()) send(datagram);
   for (size_t i = 0; i < overflow_committed_; i++) {
@@ -244,6 +247,24 @@ void PeerRings::Flush(const Abandoned& abandoned, const OwnRings* own) {
 
 bool PeerRings::AwaitReaders() const {
   return std::ranges::any_of(rings_, [](const auto& each) { return each.second->awaits_reader(); });
+}
+
+std::shared_ptr<const int> PeerRings::OpenCounter(const NetAddress& peer, int fd) {
+  PeerRing* const ring = Find(peer);
+  if (ring == nullptr) return nullptr;
+  UniqueFd counter = ring->OpenCounter(fd);
+  if (!counter) return nullptr;
+  // The pointer closes the descriptor with its last copy.
+  return {new int(counter.Release()), [](const int* number) {
+            const UniqueFd closes(*number);
+            delete number;
+          }};
+}
+
+void PeerRings::AddToCounter(const NetAddress& peer, int fd) {
+  const std::shared_ptr<const int> counter = OpenCounter(peer, fd);
+  if (counter == nullptr) return;
+  EventfdSignal::OfProcess().Add(*counter, 1);
 }
 
 void PeerRings::ShowPoller(uint32_t processor) {

@@ -75,6 +75,9 @@ class PeerRing {
   bool IsDead(Time now);
   // Returns true if the reader has released nothing for PeerQueues::kDeafAfter.
   bool is_deaf() const { return is_deaf_; }
+  // Duplicates a counter of the reader. Returns an empty descriptor if the reader has no such
+  // counter, or if the system denies it.
+  UniqueFd OpenCounter(int fd) const;
   // Calls `send` for each unread datagram, oldest first.
   void TakeUnread(const std::function<void(const RingDatagram&)>& send) const;
 
@@ -131,6 +134,9 @@ class PeerRings {
   bool AwaitReaders() const;
   // Returns true while datagrams wait for room in the ring of a reader that is not deaf.
   bool HaveOverflow() const;
+  // Act as those of Network.
+  std::shared_ptr<const int> OpenCounter(const NetAddress& peer, int fd);
+  void AddToCounter(const NetAddress& peer, int fd);
   // Tells all peers where this host's program polls (RingHeader::poller).
   void ShowPoller(uint32_t processor);
   void Clear() { rings_.clear(); }

@@ -96,6 +96,12 @@ class UdpNetwork final : public Network {
   std::shared_ptr<JobPage> OpenJobPage(const JobReference& page) override {
     return own_rings_ == nullptr ? nullptr : own_rings_->OpenJobPage(page);
   }
+  std::shared_ptr<const int> OpenCounter(const NetAddress& peer, int fd) override {
+    return peer_rings_ == nullptr ? nullptr : peer_rings_->OpenCounter(peer, fd);
+  }
+  void AddToCounter(const NetAddress& peer, int fd) override {
+    if (peer_rings_ != nullptr) peer_rings_->AddToCounter(peer, fd);
+  }
   void BeforeWaiting(std::function<void()> before) override { before_waiting_ = std::move(before); }
   // Fails with ENOBUFS above kMaxGroups, with EADDRNOTAVAIL if no port has the address, and with
   // the errors of GroupPort::Open.

@@ -147,6 +147,17 @@ void Completer::EndUntold(Time now, QpContext& context) {
   core_.FailQp(now, *context.qp);
 }
 
+void Completer::AcknowledgeBefore(Time now, QpContext& context, uint32_t to) {
+  const RequesterState& s = context.requester;
+  if (s.is_finishing || !IsSending(*context.qp) || PsnDiff(to, s.unacked_psn) <= 0 ||
+      PsnDiff(to, s.next_psn) > 0) {
+    return;
+  }
+  // A response that is still missing arrives later.
+  (void)Acknowledge(now, context, to);
+  CheckDrained(context);
+}
+
 bool Completer::Acknowledge(Time now, QpContext& context, uint32_t to) {
   RequesterState& s = context.requester;
   const uint32_t before = s.unacked_psn;
@@ -399,7 +410,13 @@ void Completer::Finish(Time now, QpContext& context) {
   qp.send_ring.SetConsumer(s.consumer);
   // When the send CQ overruns, CQ_ERR is raised and the QP does not change (measured on rxe).
   const SendWqe& request = s.requests.front();
+  s.is_finishing = true;
   (void)core_.CompleteSend(now, context, request);
+  s.is_finishing = false;
+  if (Lanes::IsReceiving(context)) {
+    core_.env.verbs.completions().Publish();
+    Lanes::ShowCompleted(context);
+  }
   s.requests.PopFront();
   if (s.cursor > 0) s.cursor--;
   // The slot of the request keeps its content until the next request.

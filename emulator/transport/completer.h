@@ -37,6 +37,10 @@ class Completer {
   // In SQD: raises SQ_DRAINED when no request is in progress.
   void CheckDrained(QpContext& context);
 
+  // Completes the requests before `to`, because the peer's program has got them. Does nothing with
+  // a PSN that was not sent, or while a request of the QP is completed.
+  void AcknowledgeBefore(Time now, QpContext& context, uint32_t to);
+
  private:
   bool AwaitsLocalQueue(QpContext& context);
   void HandleAck(Time now, QpContext& context, uint32_t psn, uint8_t syndrome);

@@ -46,7 +46,11 @@ class Engine::Impl final : public Receiver {
         unreliable_(core_, completer_, *this),
         parking_(core_, responder_, completer_, [this](Time now, std::unique_ptr<Train> train) {
           HandleLocal(now, std::move(train), /*may_park=*/false);
-        }) {}
+        }) {
+    core_.lanes.OnAcknowledged([this](Time now, QpContext& context, uint32_t before_psn) {
+      completer_.AcknowledgeBefore(now, context, before_psn);
+    });
+  }
 
   void Doorbell(Time now, QueuePair& qp) {
     QpContext& context = core_.ContextOf(qp);
@@ -265,6 +269,8 @@ class Engine::Impl final : public Receiver {
   SegmentId LaneOf(QueuePair& qp, bool receives) {
     return Lanes::LaneOf(core_.ContextOf(qp), receives);
   }
+  LaneCounter LaneCounterOf(QueuePair& qp) { return core_.lanes.CounterOf(core_.ContextOf(qp)); }
+  void RaiseLaneEvent(QueuePair& qp) { core_.lanes.RaiseEvent(core_.ContextOf(qp)); }
   // As rxe_qp_to_attr. RESET forgets the PSNs, and each later state has its own.
   void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) {
     const QpContext& context = core_.ContextOf(qp);
@@ -659,6 +665,8 @@ void Engine::CloseLanes() { impl_->CloseLanes(); }
 void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
 void Engine::ReadPsns(QueuePair& qp, ibv_qp_attr& attr) { impl_->ReadPsns(qp, attr); }
 SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
+LaneCounter Engine::LaneCounterOf(QueuePair& qp) { return impl_->LaneCounterOf(qp); }
+void Engine::RaiseLaneEvent(QueuePair& qp) { impl_->RaiseLaneEvent(qp); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 bool Engine::AwaitsForms() const { return impl_->AwaitsForms(); }

@@ -60,6 +60,9 @@ class DatagramSink {
   virtual bool OfferPermit(const wire::UdpFlow&, std::span<const std::byte> /*offer*/) {
     return false;
   }
+  // Act as those of Network.
+  virtual std::shared_ptr<const int> OpenCounter(const NetAddress&, int /*fd*/) { return nullptr; }
+  virtual void AddToCounter(const NetAddress&, int /*fd*/) {}
   // Counts the packets of requests that a program has executed itself (permits.h), which were
   // neither sent nor received.
   struct Exchanged {
@@ -191,6 +194,8 @@ class Engine : public TransportHooks {
   void CloseLanes() override;
   void TakeFromLane(CompletionQueue& cq) override;
   SegmentId LaneOf(QueuePair& qp, bool receives) override;
+  LaneCounter LaneCounterOf(QueuePair& qp) override;
+  void RaiseLaneEvent(QueuePair& qp) override;
   void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) override;
 
   const EngineCounters& counters() const;

@@ -237,7 +237,10 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   received.counted = {};
   received.counted_taken = 0;
   cq.lane_room = room;
+  cq.lane = &memory->lane();
   receivers_.push_back(&context);
+  ShowCompleted(context);
+  cq.lane->SetCounterFd(cq.channel == nullptr ? -1 : cq.counters->Descriptor(cq.channel->counter));
   memory->lane().Open(received.number, context.responder.expected_psn, room);
   qp.control->lane.Publish(
       {.number = received.number,
@@ -309,12 +312,14 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   ReceivedLane& received = *context.received_lane;
   received.is_open = false;
   qp.recv_cq->lane_room = 0;
+  qp.recv_cq->lane = nullptr;
   std::erase(receivers_, &context);
   qp.control->lane.Publish({});
   const std::shared_ptr<LaneMemory> memory = received.memory;
   SendLane& lane = memory->lane();
   const uint32_t all = lane.Close(received.number);
   SettleReceived(context);
+  qp.recv_cq->MoveArming(lane, all);
   if (all == 0) return;
   const uint32_t first = lane.TakeRest(received.number);
   CountTaken(context, first);
@@ -327,7 +332,14 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   lane.HavePlaced(all - first);
 }
 
+void Lanes::AcknowledgedBy(Time now, QpContext& context, LaneMessage& message) {
+  const uint32_t psn = std::atomic_ref(message.acknowledged).load(std::memory_order_relaxed);
+  if (context.peer_is_local || (psn & SendLane::kAcknowledges) == 0) return;
+  if (on_acknowledged_) on_acknowledged_(now, context, psn & ~SendLane::kAcknowledges);
+}
+
 bool Lanes::Deliver(Time now, QpContext& context, LaneMessage& message) {
+  AcknowledgedBy(now, context, message);
   ResponderState& s = context.responder;
   s.receive = core_.env.verbs.TakeReceive(*context.qp);
   if (!s.receive) return false;  // the program has given room without a receive
@@ -356,11 +368,50 @@ bool Lanes::Deliver(Time now, QpContext& context, LaneMessage& message) {
   return false;
 }
 
+// Returns the channel that gets the events of the QP's messages. nullptr: none of this host.
+CompletionChannel* Lanes::LocalChannelOf(const QpContext& context) const {
+  const QpContext* const peer = LocalPeerOf(core_.env, context);
+  return peer == nullptr ? nullptr : peer->qp->recv_cq->channel;
+}
+
+LaneCounter Lanes::CounterOf(const QpContext& context) const {
+  if (!context.sent_lane || !context.sent_lane->memory) return {};
+  if (!context.peer_is_local) {
+    const int fd = context.sent_lane->memory->lane().CounterFd();
+    return {CounterId::kNone, core_.env.sink.OpenCounter(context.qp->path.destination, fd)};
+  }
+  const CompletionChannel* const channel = LocalChannelOf(context);
+  return channel == nullptr ? LaneCounter{} : LaneCounter{channel->counter, nullptr};
+}
+
+void Lanes::RaiseEvent(const QpContext& context) {
+  if (!context.sent_lane || !context.sent_lane->memory) return;
+  if (!context.peer_is_local) {
+    const int fd = context.sent_lane->memory->lane().CounterFd();
+    core_.env.sink.AddToCounter(context.qp->path.destination, fd);
+  } else if (const CompletionChannel* const channel = LocalChannelOf(context)) {
+    context.qp->recv_cq->counters->Add(channel->counter, 1);
+  }
+}
+
+// Returns true if the QP completes a request now that the next message in its lane answers. The
+// completion then precedes the message.
+bool Lanes::IsAnswer(QpContext& context, SendLane& lane) {
+  RequesterState& s = context.requester;
+  const LaneCount added = lane.Added(), taken = lane.Taken();
+  if (!s.is_finishing || added.count == taken.count) return false;
+  const uint32_t psn =
+      std::atomic_ref(lane.MessageAt(taken.count).acknowledged).load(std::memory_order_relaxed);
+  return (psn & SendLane::kAcknowledges) != 0 &&
+         PsnDiff(psn & ~SendLane::kAcknowledges, s.requests.front().last_psn) > 0;
+}
+
 void Lanes::TakeFrom(CompletionQueue& cq) {
   const auto found = std::ranges::find_if(
       receivers_, [&cq](const QpContext* context) { return context->qp->recv_cq == &cq; });
   if (found == receivers_.end()) return;
   SendLane& lane = (*found)->received_lane->memory->lane();
+  if (IsAnswer(**found, lane)) return;
   if (lane.Added().count != lane.Taken().count || !cq.HasRoomFor(cq.lane_room)) {
     CloseReceived(latest_, **found);
   }

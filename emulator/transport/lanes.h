@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -48,6 +49,10 @@ class Lanes {
 
   explicit Lanes(Core& core) : core_(core) {}
 
+  // Completes a QP's requests before a PSN, as an acknowledgement does.
+  using Acknowledge = std::function<void(Time, QpContext&, uint32_t before_psn)>;
+  void OnAcknowledged(Acknowledge acknowledge) { on_acknowledged_ = std::move(acknowledge); }
+
   // Lets the QP's program use a lane for SENDs like `request`, which was the last one in the queue
   // and has completed. Does nothing if they need a host.
   void Grant(Time now, QpContext& context, const SendWqe& request);
@@ -67,6 +72,22 @@ class Lanes {
     if (context.received_lane && context.received_lane->is_from_elsewhere)
       Reopen(now, context, send);
   }
+  // Call this when the QP has executed a SEND, before its program sees the completion. What the
+  // program then sends by a lane acknowledges that SEND.
+  void ShowExecuted(const QpContext& context) {
+    if (context.sent_lane && context.sent_lane->memory && !context.peer_is_local) {
+      context.sent_lane->memory->lane().SetAcknowledged(context.responder.expected_psn);
+    }
+  }
+  // Call this when the QP's program can see the completions of all requests before the send ring's
+  // consumer index.
+  static void ShowCompleted(QpContext& context) {
+    std::atomic_ref(context.qp->control->completed)
+        .store(context.requester.consumer, std::memory_order_release);
+  }
+  static bool IsReceiving(const QpContext& context) {
+    return context.received_lane && context.received_lane->is_open;
+  }
   // Call this before the queue gets a completion. Closes its lane, if the lane has messages or
   // leaves no room for a completion.
   void TakeFrom(CompletionQueue& cq);
@@ -76,6 +97,9 @@ class Lanes {
   void EndAll();
   // The QP begins another life, or is destroyed. Call EndAll before.
   void Forget(QpContext& context);
+  // Act as those of TransportHooks.
+  LaneCounter CounterOf(const QpContext& context) const;
+  void RaiseEvent(const QpContext& context);
   // Returns the lane by which the QP receives or sends. SegmentId::kNone: there is none.
   static SegmentId LaneOf(const QpContext& context, bool receives);
 
@@ -99,15 +123,20 @@ class Lanes {
   void CloseSent(Time now, QpContext& context);
   void CloseReceived(Time now, QpContext& context);
   void CloseIfReceiving(Time now, QpContext& context) {
-    if (context.received_lane && context.received_lane->is_open) CloseReceived(now, context);
+    if (IsReceiving(context)) CloseReceived(now, context);
   }
   void SettleSent(QpContext& context);
   void SettleReceived(QpContext& context);
   void CountTaken(QpContext& context, uint32_t taken);
+  CompletionChannel* LocalChannelOf(const QpContext& context) const;
+  static bool IsAnswer(QpContext& context, SendLane& lane);
+  // Completes the requests that a message acknowledges.
+  void AcknowledgedBy(Time now, QpContext& context, LaneMessage& message);
   // Handles a message that no program has taken. Returns false if the QP has failed.
   bool Deliver(Time now, QpContext& context, LaneMessage& message);
 
   Core& core_;
+  Acknowledge on_acknowledged_;
   std::shared_ptr<void> live_ = std::make_shared<char>();  // each LaneMemory holds it
   uint32_t last_number_ = 0;                               // of the openings by this host
   Time latest_{};                                          // when the host last looked at a lane

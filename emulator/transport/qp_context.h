@@ -46,6 +46,7 @@ struct RequesterState {
   // that is still not ready.
   bool probing = false;
   bool drained = false;         // SQD: SQ_DRAINED was raised
+  bool is_finishing = false;    // the completion of the oldest request is being added
   uint32_t awaited_copies = 0;  // copies of its trains, which wait at the peer
 };
 

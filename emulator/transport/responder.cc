@@ -76,6 +76,7 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
   s.payload_waits = false;
   s.receive_key = s.receive->sges.size() == 1 ? s.receive->sges[0].lkey : 0;
   s.receive.reset();
+  core.lanes.ShowExecuted(context);
   return core.CompleteReceive(now, context, entry, train != nullptr && train->headers.solicited);
 }
 

@@ -28,17 +28,22 @@ Result<MappedCq> MapCq(Arena& arena, uint32_t entries) {
   return mapped;
 }
 
-void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& counters) {
+// Returns false if the event is lost.
+bool AddToChannel(CompletionChannel& channel, uint64_t cookie) {
   // While the overflow holds events, later events are also put there, to keep the order.
   if (channel.overflow.empty() && !channel.ring.Full()) {
     const uint32_t at = channel.ring.Producer();
     channel.ring.SlotAs<ChannelEntry>(at)->cq_cookie = cookie;
     channel.ring.SetProducer(channel.ring.Next(at));
   } else {
-    if (channel.overflow.size() >= Verbs::kMaxChannelOverflow) return;
+    if (channel.overflow.size() >= Verbs::kMaxChannelOverflow) return false;
     channel.overflow.push_back(cookie);
   }
-  counters.Add(channel.counter, 1);
+  return true;
+}
+
+void RaiseChannel(CompletionChannel& channel, uint64_t cookie, EventCounters& counters) {
+  if (AddToChannel(channel, cookie)) counters.Add(channel.counter, 1);
 }
 
 }  // namespace
@@ -97,10 +102,33 @@ bool CompletionQueue::Disarm(bool solicited, std::optional<uint32_t> polled) {
   const uint32_t asked =
       polled ? armed.fetch_or(0, std::memory_order_seq_cst) : armed.load(std::memory_order_acquire);
   const uint32_t kind = ArmedKind(asked);
-  if (kind != kCqArmedAny && !(kind == kCqArmedSolicited && solicited)) return false;
+  if (kind == kCqUnarmed || (kind == kCqArmedSolicited && !solicited)) return false;
   if (polled && ArmedConsumer(asked) == *polled) return false;
+  if (kind == kCqArmedInLane) {
+    const auto asks = [solicited](const LaneArm& arm) { return arm.Asks(solicited); };
+    return lane != nullptr && lane->Disarm(asks, 0).kind != kCqUnarmed;
+  }
   // Another thread may change "solicited" to "any" meanwhile. This event serves both of them.
   return armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
+}
+
+void CompletionQueue::MoveArming(SendLane& closed, uint32_t added) {
+  std::atomic_ref armed(control->armed);
+  if (ArmedKind(armed.load(std::memory_order_seq_cst)) != kCqArmedInLane) return;
+  const LaneArm arm = closed.Disarm([](const LaneArm&) { return true; }, 0);
+  // The thread that added the last message may not have looked at the arming yet.
+  bool raises = false;
+  if (arm.kind != kCqUnarmed && added > 0 && !arm.IsAfter(added)) {
+    const uint32_t flags =
+        std::atomic_ref(closed.MessageAt(added - 1).flags).load(std::memory_order_relaxed);
+    raises = arm.Asks((flags & LaneMessage::kIsSolicited) != 0);
+  }
+  const uint32_t kind = raises ? kCqUnarmed : arm.kind;
+  uint32_t now = armed.load(std::memory_order_seq_cst);
+  while (ArmedKind(now) == kCqArmedInLane || ArmedKind(now) < kind) {
+    if (armed.compare_exchange_weak(now, (now & ~kCqArmedMask) | kind)) break;
+  }
+  if (raises && channel != nullptr) RaiseChannel(*channel, cookie, *counters);
 }
 
 // ---- channels
@@ -296,15 +324,23 @@ Result<uint32_t> Verbs::DestroyCq(GroupId id, Handle handle) {
   return reported;
 }
 
-Status Verbs::RaiseCompletionEvent(GroupId id, Handle handle, bool is_beside) {
+Status Verbs::RaiseCompletionEvent(GroupId id, Handle handle, EventPart part) {
   const Result<CompletionQueue*> found = Find<CompletionQueue>(id, handle);
   if (!found) return Pass(found.error());
   CompletionQueue& cq = **found;
   if (cq.channel == nullptr) return Fail(EINVAL);
-  if (is_beside) {
-    environment_.counters.Add(cq.channel->counter, 1);
-  } else {
-    RaiseChannel(*cq.channel, cq.cookie, environment_.counters);
+  switch (part) {
+    case EventPart::kAll:
+      RaiseChannel(*cq.channel, cq.cookie, environment_.counters);
+      break;
+    case EventPart::kCount:
+      environment_.counters.Add(cq.channel->counter, 1);
+      break;
+    case EventPart::kEntry:
+      (void)AddToChannel(*cq.channel, cq.cookie);
+      break;
+    default:
+      return Fail(EINVAL);
   }
   return {};
 }

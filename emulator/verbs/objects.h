@@ -150,6 +150,7 @@ struct CompletionQueue {
   // The most messages in the queue's lane (abi/send_lane.h). 0: it has none. A queue has one lane
   // at a time, because two would not tell which message came first.
   uint32_t lane_room = 0;
+  SendLane* lane = nullptr;  // that lane
 
   // Appends a completion. Shows it to the program now, or with the open batch. Raises the channel's
   // event when the queue is armed for it. Returns false when the queue is full (CQ overrun). The
@@ -187,6 +188,9 @@ struct CompletionQueue {
   }
   void TakeFromLaneNow();
   bool Disarm(bool solicited, std::optional<uint32_t> polled);
+  // The host has closed the queue's lane `closed`, to which `added` messages were added. Moves the
+  // arming from the lane to the control block. Raises its event if a message should have raised it.
+  void MoveArming(SendLane& closed, uint32_t added);
   CompletionBatch* batch;
   EventCounters* counters;
   struct AsyncEventRaiser* async;
@@ -324,6 +328,12 @@ struct AsyncEventRaiser {
 };
 
 // Notifications from Verbs to the transports. Implemented by transport::Engine.
+// The counter of a completion channel of this host, or a duplicate of another host's.
+struct LaneCounter {
+  CounterId here = CounterId::kNone;
+  std::shared_ptr<const int> there;
+};
+
 struct TransportHooks {
   virtual ~TransportHooks() = default;
   // Called after ibv_modify_qp or an error changed the state. `from` is the previous state.
@@ -344,6 +354,9 @@ struct TransportHooks {
   // Returns the shared memory by which the QP receives or sends small messages without this host
   // (abi/send_lane.h). SegmentId::kNone: there is none.
   virtual SegmentId LaneOf(QueuePair&, bool /*receives*/) { return SegmentId::kNone; }
+  // Returns the counter that a message raises which the QP sends by its lane.
+  virtual LaneCounter LaneCounterOf(QueuePair&) { return {}; }
+  virtual void RaiseLaneEvent(QueuePair&) {}
   // Sets sq_psn and rq_psn to the next PSNs that the QP sends and awaits.
   virtual void ReadPsns(QueuePair&, ibv_qp_attr&) {}
 };

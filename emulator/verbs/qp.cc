@@ -200,6 +200,21 @@ Result<SegmentId> Verbs::LaneOf(GroupId group, Handle handle, bool receives) {
   return lane;
 }
 
+Result<LaneCounter> Verbs::LaneCounterOf(GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  LaneCounter counter = transport_ == nullptr ? LaneCounter{} : transport_->LaneCounterOf(**qp);
+  if (counter.here == CounterId::kNone && counter.there == nullptr) return Fail(ENOENT);
+  return counter;
+}
+
+Status Verbs::RaiseLaneEvent(GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  if (transport_ != nullptr) transport_->RaiseLaneEvent(**qp);
+  return {};
+}
+
 Result<ibv_qp_attr> Verbs::QueryQp(GroupId group, Handle handle) {
   const Result<QueuePair*> found = Find<QueuePair>(group, handle);
   if (!found) return Pass(found.error());

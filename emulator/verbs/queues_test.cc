@@ -107,8 +107,8 @@ TEST_F(Queues, AnEventOfTheProgramIsRaisedOnceAndDroppedWithItsQueue) {
   ASSERT_TRUE(channel->control->Reserve());
   EXPECT_FALSE(channel->control->Reserve()) << "the place is in use";
   channel->control->Put(0xa);
-  ASSERT_TRUE(verbs.RaiseCompletionEvent(kGroup, a->handle, /*is_beside=*/true));
-  ASSERT_TRUE(verbs.RaiseCompletionEvent(kGroup, b->handle, /*is_beside=*/false));
+  ASSERT_TRUE(verbs.RaiseCompletionEvent(kGroup, a->handle, EventPart::kCount));
+  ASSERT_TRUE(verbs.RaiseCompletionEvent(kGroup, b->handle, EventPart::kAll));
   EXPECT_EQ(counters.value(channel->counter), 2u);
   EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
   EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xau);
@@ -125,7 +125,8 @@ TEST_F(Queues, AnEventOfTheProgramIsRaisedOnceAndDroppedWithItsQueue) {
   }
   EXPECT_TRUE(channel->ring.Empty());
   CompletionQueue* const without = Cq(15);
-  EXPECT_EQ(verbs.RaiseCompletionEvent(kGroup, without->handle, true).error().code, EINVAL);
+  EXPECT_EQ(verbs.RaiseCompletionEvent(kGroup, without->handle, EventPart::kCount).error().code,
+            EINVAL);
 }
 
 TEST_F(Queues, DestroyingAnotherCqKeepsTheEventOfTheProgram) {

@@ -226,10 +226,9 @@ class Verbs final : public VerbsDirectory {
   // Returns how many asynchronous events of the object the program has fetched. Drops events that
   // were not fetched. EBUSY while in use.
   Result<uint32_t> DestroyCq(GroupId group, Handle cq);
-  // Raises the queue's event for a request that the program executed itself (ChannelControl).
-  // `is_beside`: the event is there, so only the counter is raised. EINVAL: the queue has no
-  // channel.
-  Status RaiseCompletionEvent(GroupId group, Handle cq, bool is_beside);
+  // Raises the queue's event, or a part of it, for a program that has raised the other part itself
+  // (ChannelControl, SendLane). EINVAL: the queue has no channel.
+  Status RaiseCompletionEvent(GroupId group, Handle cq, EventPart part);
   // Moves the messages of lanes (abi/send_lane.h) to their receives and completions.
   Status CloseLanes(GroupId group, Handle cq);
 
@@ -260,6 +259,10 @@ class Verbs final : public VerbsDirectory {
   Result<ibv_qp_attr> QueryQp(GroupId group, Handle qp);
   // Returns the memory of the lane by which the QP receives or sends. ENOENT: there is none.
   Result<SegmentId> LaneOf(GroupId group, Handle qp, bool receives);
+  // Return the counter that a message raises which the QP sends by its lane, or raise this counter.
+  // ENOENT: there is none.
+  Result<LaneCounter> LaneCounterOf(GroupId group, Handle qp);
+  Status RaiseLaneEvent(GroupId group, Handle qp);
   // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
 

@@ -30,6 +30,13 @@ int Call(CallOp op, const In& in) {
                              nullptr, 0);
 }
 
+// Makes a call whose reply is one descriptor.
+template <class In>
+int CallForDescriptor(CallOp op, const In& in, int& fd) {
+  return rdmaemu_client_call(static_cast<uint32_t>(op), &in, sizeof in, nullptr, 0, nullptr, &fd,
+                             1);
+}
+
 // Returns the address of a span of a segment in this process, and maps a new segment. Returns
 // nullptr and errno on failure. Mappings last as long as the process.
 std::byte* MapSpan(const SharedSpan& span);

@@ -1,23 +1,25 @@
 // Completion channels: a counter on which threads wait, and a ring that names the queue of each
-// count. The event of a request that the program executed itself is beside the ring.
+// count. The event of a request that the program executed itself is beside the ring, and the events
+// of messages in lanes are in the lanes.
 
 #include <fcntl.h>
 
 #include "shim/client/uninterrupted.h"
 #include "shim/client/yield_budget.h"
 #include "shim/verbs/copy_jobs.h"
+#include "shim/verbs/cq_events.h"
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
 namespace {
 
-bool HasEvent(const Channel& channel) {
-  return !channel.ring.Empty() || channel.control->HasEvent();
+bool HasEvent(Channel& channel) {
+  return !channel.ring.Empty() || channel.control->HasEvent() || HasLaneEvent(channel);
 }
 
 // Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
 // offers, as a polling thread does.
-void YieldWhileEmpty(const Channel& channel) {
+void YieldWhileEmpty(Channel& channel) {
   if (HasEvent(channel) || client::IsEmbedded()) return;
   const int flags = fcntl(channel.base.fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
@@ -36,10 +38,13 @@ void YieldWhileEmpty(const Channel& channel) {
 CompletionQueue* TakeEntry(Channel& channel) {
   ForkLockGuard guard(channel.lock);
   uint64_t cookie = 0;
+  CompletionQueue* in_lane = nullptr;
   for (;;) {
     const uint32_t consumer = channel.ring.Consumer();
     if (consumer == channel.ring.Producer()) {
       if (channel.control->Take(cookie)) break;
+      in_lane = TakeLaneEvent(channel);
+      if (in_lane != nullptr) break;
       TakeChannelOverflowOut reply{};
       const int error = client::Uninterrupted([&] {
         return CallOnHandle(CallOp::kTakeChannelOverflow, channel.base.context, channel.handle,
@@ -53,7 +58,7 @@ CompletionQueue* TakeEntry(Channel& channel) {
     cookie = std::atomic_ref(channel.ring.SlotAs<ChannelEntry>(consumer)->cq_cookie).load();
     if (channel.ring.MoveConsumer(consumer, channel.ring.Next(consumer))) break;
   }
-  auto* cq = FromCookie<CompletionQueue>(cookie);
+  auto* cq = in_lane != nullptr ? in_lane : FromCookie<CompletionQueue>(cookie);
   if (cq != nullptr) cq->comp_events_reported++;
   return cq;
 }

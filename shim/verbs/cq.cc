@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "shim/verbs/cq_events.h"
 #include "shim/verbs/lanes.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
@@ -148,9 +149,7 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
 }
 
 int RequestNotify(ibv_cq* base, int solicited_only) {
-  RefuseLanes(*Of(base));
-  ArmCq(*Of(base)->control, solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny,
-        Of(base)->ring.Consumer());
+  ArmQueue(*Of(base), solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny);
   return 0;
 }
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "shim/client/own_pid.h"
 #include "shim/client/segments.h"
+#include "shim/verbs/cq_events.h"
 #include "shim/verbs/payloads.h"
 
 namespace rdmaemu::shim {
@@ -37,6 +39,56 @@ SendLane* Map(const QueuePair& qp, uint32_t id, bool receives) {
   return lane;
 }
 
+void ForgetSent(QueuePair& qp) {
+  if (qp.sent.lane != nullptr) client::UnmapLane(qp.sent.lane);
+  if (qp.sent.has_counter) client::CloseCounter(qp.sent.counter);
+  qp.sent = {};
+}
+
+// Gets the counter for the receiver's events. Returns false if there is none.
+bool HasCounter(const QueuePair& qp, SentLane& sent) {
+  if (sent.has_counter || sent.refuses_counter) return sent.has_counter;
+  const int before = errno;
+  sent.has_counter = client::CallForDescriptor(CallOp::kOpenLaneCounter,
+                                               HandleIn{qp.base.handle, HandleOf(qp.base.context)},
+                                               sent.counter) == 0;
+  sent.refuses_counter = !sent.has_counter;
+  errno = before;
+  return sent.has_counter;
+}
+
+// Uses the lane for SENDs. Returns false if the process cannot.
+bool UseSent(QueuePair& qp, uint32_t id) {
+  SentLane& sent = qp.sent;
+  if (sent.id != id) {
+    ForgetSent(qp);
+    sent.id = id;
+    sent.lane = Map(qp, id, false);
+  }
+  return sent.lane != nullptr && (!sent.lane->UsesEvents() || HasCounter(qp, sent));
+}
+
+// Raises the event that is recorded in the lane.
+void RaiseSentEvent(QueuePair& qp) {
+  if (qp.sent.has_counter && client::RaiseCounter(qp.sent.counter)) return;
+  const int before = errno;
+  // Fails only if the host has ended.
+  (void)client::Call(CallOp::kRaiseLaneEvent, HandleIn{qp.base.handle, HandleOf(qp.base.context)});
+  errno = before;
+}
+
+// Adds the message that the caller has filled, and raises the event of the receiver's queue.
+bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
+  SendLane& lane = *qp.sent.lane;
+  // UseSent has got the counter, if the lane has used events then.
+  if (!lane.UsesEvents()) return lane.Add(added.number, added.count);
+  std::optional<SignalsHeld> held;
+  if (lane.Armed().Asks(is_solicited)) held.emplace();
+  if (!lane.Add(added.number, added.count)) return false;
+  if (lane.RecordEvent(added.number, added.count, is_solicited)) RaiseSentEvent(qp);
+  return true;
+}
+
 // Copies the payload of a SEND. Returns false if the host must read it.
 bool CopyPayload(QueuePair& qp, const Permit& permit, const rxe_send_wqe& wqe, std::byte* to) {
   if ((wqe.wr.send_flags & IBV_SEND_INLINE) != 0) {
@@ -58,6 +110,7 @@ void Fill(SendLane& lane, uint32_t count, const rxe_send_wqe& wqe) {
   message.flags = (has_immediate ? LaneMessage::kHasImmediate : 0) |
                   ((wqe.wr.send_flags & IBV_SEND_SOLICITED) != 0 ? LaneMessage::kIsSolicited : 0);
   message.immediate = wqe.wr.ex.imm_data;
+  message.acknowledged = lane.Acknowledged();
   const LaneMessage* const last = count == 0 ? nullptr : &lane.MessageAt(count - 1);
   message.bytes = (last == nullptr ? 0 : last->bytes) + wqe.dma.length;
   message.extra_bytes = (last == nullptr ? 0 : last->extra_bytes) + (-wqe.dma.length & 3) +
@@ -83,8 +136,6 @@ bool Open(QueuePair& qp) {
   if (offer.number == 0) return false;
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
-  // RefuseLanes reads `opens_lanes` after it has set `refuses_lanes`. So one of the two sees the
-  // other's store.
   std::atomic_ref(cq.opens_lanes).store(1, std::memory_order_seq_cst);
   std::atomic_ref refuses(cq.control->refuses_lanes);
   // Polls of a queue for one thread take no lock.
@@ -96,7 +147,10 @@ bool Open(QueuePair& qp) {
     mine.refused_id = offer.lane;
     return false;
   }
+  bool may_unmap = true;
+  if (lane != mine.lane) may_unmap = EndLaneEvents(qp);
   SendLane* unused = nullptr;
+  bool is_usable = false;
   {
     const LaneListGuard list_guard;
     // This thread may hold the lock itself, between ibv_start_poll and ibv_end_poll.
@@ -113,10 +167,11 @@ bool Open(QueuePair& qp) {
     mine.region = offer.region;
     mine.completion = offer.completion;
     SetListed(qp, true);
+    is_usable = UseLaneEvents(qp);
     cq.lock.Unlock();
   }
-  if (unused != nullptr) client::UnmapLane(unused);
-  return true;
+  if (unused != nullptr && may_unmap) client::UnmapLane(unused);
+  return is_usable;
 }
 
 // Returns how many bytes the receive takes without a host. Nothing if it needs one.
@@ -175,6 +230,13 @@ void RemoveClosed(CompletionQueue& cq) {
   }
 }
 
+// Returns true if the program has polled the completions of all requests that the host executes. A
+// message may be the answer to one of them.
+bool HasCompleted(const QueuePair& qp) {
+  return qp.send_ring.Producer() ==
+         std::atomic_ref(qp.control->completed).load(std::memory_order_acquire);
+}
+
 // Takes the next message. Returns false if there is none.
 bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
   const ReceivedLane& mine = qp.received;
@@ -211,13 +273,8 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
 bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   const Permit permit = qp.control->permit.Read();
   if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
-  if (qp.sent_id != permit.lane) {
-    if (qp.sent != nullptr) client::UnmapLane(qp.sent);
-    qp.sent = Map(qp, permit.lane, false);
-    qp.sent_id = permit.lane;
-  }
-  if (qp.sent == nullptr) return false;
-  SendLane& lane = *qp.sent;
+  if (!UseSent(qp, permit.lane)) return false;
+  SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
   if (added.number != permit.lane_number ||
       !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
@@ -225,7 +282,7 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   }
   if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
   Fill(lane, added.count, wqe);
-  return lane.Add(added.number, added.count);
+  return AddAndRaise(qp, added, (wqe.wr.send_flags & IBV_SEND_SOLICITED) != 0);
 }
 
 void GiveRoom(QueuePair& qp) {
@@ -247,6 +304,12 @@ void GiveRoom(QueuePair& qp) {
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   int taken = 0;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    if (WaitingIn(qp->received).count == 0) continue;
+    if (!HasCompleted(*qp)) {
+      // The host completes the requests, and then takes the messages.
+      CloseAllLanes(cq);
+      return taken;
+    }
     while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;
   }
   return taken;
@@ -274,15 +337,6 @@ bool MayHaveMessages(CompletionQueue& cq) {
   return has;
 }
 
-void RefuseLanes(CompletionQueue& cq) {
-  std::atomic_ref refuses(cq.control->refuses_lanes);
-  if (refuses.load(std::memory_order_relaxed) != 0) return;
-  refuses.store(1, std::memory_order_seq_cst);
-  if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) == 0) return;
-  // Fails only if the host has ended.
-  (void)client::Call(CallOp::kCloseLanes, HandleIn{cq.base.handle, HandleOf(cq.base.context)});
-}
-
 void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory) {
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
     const Waiting waiting = WaitingIn(qp->received);
@@ -302,9 +356,9 @@ void ForgetLanes(QueuePair& qp) {
       ForkLockGuard guard(Of(qp.base.recv_cq)->lock);
       SetListed(qp, false);
     }
-    client::UnmapLane(qp.received.lane);
+    if (EndLaneEvents(qp)) client::UnmapLane(qp.received.lane);
   }
-  if (qp.sent != nullptr) client::UnmapLane(qp.sent);
+  ForgetSent(qp);
 }
 
 }  // namespace rdmaemu::shim

@@ -27,9 +27,6 @@ void AwaitMovedMessages(CompletionQueue& cq);
 // Returns true if a lane of the queue may have a message. Any thread may call this.
 bool MayHaveMessages(CompletionQueue& cq);
 
-// Ends the lanes of the queue for good, before it is armed: a message in a lane raises no event.
-void RefuseLanes(CompletionQueue& cq);
-
 // Places the messages that are in lanes of the queue. They stay in their lanes. For fork(), with
 // the mutex of payloads.h.
 void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory);

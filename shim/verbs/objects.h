@@ -47,15 +47,16 @@ struct Context {
   std::atomic<uint32_t> fatal_reported;
 };
 
+struct QueuePair;
+
 struct Channel {
   ibv_comp_channel base;
   uint32_t handle;
   ForkLock lock;  // held while a thread takes an entry and counts it for its queue
   ChannelControl* control;
   Ring ring;
+  QueuePair* lanes;  // those whose lanes may have events (cq_events.h); under `lock`
 };
-
-struct QueuePair;
 
 struct CompletionQueue {
   union {
@@ -76,6 +77,9 @@ struct CompletionQueue {
   uint32_t comp_events_reported;  // under the channel's lock
   QueuePair* lanes;               // those with a lane for messages (lanes.h); under `lock`
   uint32_t opens_lanes;           // 1: a queue pair may have opened a lane
+  uint32_t uses_events;           // 1: the program has armed the queue (cq_events.h)
+  SendLane* armed_lane;           // the lane that may have the arming
+  uint32_t lane_users;            // threads that use `armed_lane`
   bool is_forkable;               // is in the list of payloads.h
   CompletionQueue *forkable_previous, *forkable_next;
 };
@@ -88,6 +92,15 @@ struct SharedReceiveQueue {
   Ring ring;
 };
 
+// The lane by which a queue pair sends messages (lanes.h). Under send_lock.
+struct SentLane {
+  SendLane* lane;  // nullptr: none
+  uint32_t id;     // Permit::lane
+  bool has_counter;
+  bool refuses_counter;  // the host or the system refuses the counter
+  int counter;           // of the channel of the receiver's queue
+};
+
 // The lane by which a queue pair gets messages (lanes.h).
 struct ReceivedLane {
   // Under the receive CQ's lock. Written under the queue pair's receive lock, too.
@@ -97,6 +110,9 @@ struct ReceivedLane {
   PermittedRegion region;
   ib_uverbs_wc completion;
   QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too
+  // Under the lock of the CQ's channel.
+  bool has_events;              // is in Channel::lanes
+  QueuePair* next_with_events;  // Channel::lanes
   // Under the receive lock.
   uint32_t refused_id;    // a lane that the process could not map
   uint32_t next_checked;  // ring index of the next receive that was not checked
@@ -127,8 +143,7 @@ struct QueuePair {
   uint64_t posted_ns;    // when the program last posted a request for the host
   uint64_t executed_ns;  // when it last executed an unsignaled one itself
   bool is_refused;       // the system denies the program the memory of the other process
-  SendLane* sent;        // the lane `sent_id` (lanes.h), or nullptr; under send_lock
-  uint32_t sent_id;
+  SentLane sent;
   ReceivedLane received;
   // Between wr_start and wr_complete, under send_lock.
   uint32_t started_at;     // producer index before the list

@@ -1,12 +1,12 @@
 #include "shim/verbs/own_execution.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/uio.h>
 
 #include <atomic>
 #include <optional>
 
+#include "shim/verbs/cq_events.h"
 #include "shim/verbs/guarded_copy.h"
 #include "shim/verbs/lanes.h"
 
@@ -38,42 +38,6 @@ class CopyTurn {
   uint32_t recalls_ = 0;
 };
 
-// Holds off the signals of the calling thread, because a handler may wait for a thread that awaits
-// an event. Does not hold off those that the thread causes itself, nor those that end a program
-// whose host does not answer.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t held;
-    sigfillset(&held);
-    for (const int passes :
-         {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
-      sigdelset(&held, passes);
-    }
-    pthread_sigmask(SIG_BLOCK, &held, &before_);
-  }
-  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-
- private:
-  sigset_t before_;
-};
-
-// Raises the event of an executed request. The host raises it if another event is beside the ring,
-// or if this thread has other descriptors or may not write.
-void RaiseEvent(CompletionQueue& cq) {
-  if (cq.base.channel == nullptr) return;
-  Channel& channel = *Of(cq.base.channel);
-  const bool is_beside = channel.control->Reserve();
-  if (is_beside) {
-    channel.control->Put(CookieOf(&cq));
-    if (client::RaiseCounter(channel.base.fd)) return;
-  }
-  // Fails only if the host has ended. All counters are then readable.
-  (void)client::Call(CallOp::kRaiseCq, RaiseCqIn{cq.base.handle, is_beside});
-}
-
 // The place for the completion of a request, in the send queue's CQ. Other threads may poll and arm
 // the queue while this thread is stopped.
 class CompletionPlace {
@@ -97,11 +61,13 @@ class CompletionPlace {
     CqControl& control = *cq_.control;
     const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
     std::optional<SignalsHeld> held;
-    bool raises = control.DisarmAny();
+    const ArmedLane armed(cq_);
+    bool raises = control.DisarmAny(armed.lane());
     if (raises) held.emplace();
     control.PutExecuted(entry);
     // Another thread may have armed the queue meanwhile, before it could see the completion.
-    if (control.DisarmBeforeTake(takes)) raises = true;
+    const ArmedLane armed_now(cq_);
+    if (control.DisarmBeforeTake(takes, armed_now.lane())) raises = true;
     if (raises) RaiseEvent(cq_);
   }
 

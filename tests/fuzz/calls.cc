@@ -147,7 +147,7 @@ void Calls::AddVerbs(const DataScene& data) {
   Add(CallOp::kTakeChannelOverflow, HandleIn{context, 0});
   Add(CallOp::kCreateCq, CreateCqIn{context, 0, 15, 0, 6});
   Add(CallOp::kResizeCq, ResizeCqIn{cq, 100});
-  Add(CallOp::kRaiseCq, RaiseCqIn{cq, 0});
+  Add(CallOp::kRaiseCq, RaiseCqIn{cq, EventPart::kAll});
   Add(CallOp::kCloseLanes, HandleIn{cq, 0});
   Add(CallOp::kDestroyCq, HandleIn{cq, 0});
   Add(CallOp::kCreateSrq, CreateSrqIn{pd, 15, 2, 0, 7});
@@ -193,6 +193,8 @@ void Calls::AddVerbs(const DataScene& data) {
   Add(CallOp::kModifyQp, modify);
   Add(CallOp::kQueryQp, HandleIn{qp, 0});
   Add(CallOp::kOpenLane, OpenLaneIn{qp, 1});
+  Add(CallOp::kOpenLaneCounter, HandleIn{qp, 0});
+  Add(CallOp::kRaiseLaneEvent, HandleIn{qp, 0});
   Add(CallOp::kDestroyQp, HandleIn{qp, 0});
   CreateAhIn ah{};
   ah.pd = pd;

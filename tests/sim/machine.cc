@@ -72,6 +72,13 @@ class Machine::Port final : public Network {
   Result<Segment> OpenLane(const JobReference&, SharedMemory& own) override {
     return static_cast<testing::FakeSharedMemory&>(own).Adopt(offered_, sizeof(SendLane));
   }
+  std::shared_ptr<const int> OpenCounter(const NetAddress& peer, int fd) override {
+    const int number = fd < 0 ? -1 : setup_.counter_of(peer, CounterId{static_cast<uint32_t>(fd)});
+    return number < 0 ? nullptr : std::make_shared<int>(number);
+  }
+  void AddToCounter(const NetAddress& peer, int fd) override {
+    if (const auto number = OpenCounter(peer, fd)) setup_.add_to_counter(*number);
+  }
   // The memory of the offer that the host receives now.
   void SetOffered(std::shared_ptr<std::byte> memory) { offered_ = std::move(memory); }
   Status JoinGroup(const NetAddress& local, const NetAddress& group) override {

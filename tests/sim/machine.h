@@ -31,6 +31,10 @@ struct MachineSetup {
   const Time* now = nullptr;
   // Called when this machine has sent a form to the address that refers to a copy job.
   std::function<void(const NetAddress&)> refers;
+  // Returns the number that World::AddToCounter accepts for a counter of the machine at an address.
+  // -1: there is none.
+  std::function<int(const NetAddress&, CounterId)> counter_of;
+  std::function<void(int)> add_to_counter;  // adds 1 to such a counter
 };
 
 // 10.0.0.0/16: all machines' IPv4 addresses are in one network.

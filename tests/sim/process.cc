@@ -13,7 +13,6 @@ namespace rdmaemu::sim {
 namespace {
 
 // No open file has these numbers.
-constexpr int kFirstFd = 1 << 24;
 
 std::vector<MemoryRange> RangesOf(std::span<const iovec> vectors) {
   std::vector<MemoryRange> ranges;
@@ -199,8 +198,9 @@ int Process::FdOf(const ReplyDescriptor& descriptor) {
   if (const auto* segment = std::get_if<SegmentId>(&descriptor)) {
     return static_cast<int>(*segment);
   }
+  if (const auto* foreign = std::get_if<ForeignDescriptor>(&descriptor)) return **foreign;
   const auto* counter = std::get_if<CounterId>(&descriptor);
-  return counter == nullptr ? -1 : kFirstFd + static_cast<int>(*counter);
+  return counter == nullptr ? -1 : Current().world_.FdOf(Current().machine_, *counter);
 }
 
 SendLane* Process::LaneAt(int fd) {
@@ -212,14 +212,14 @@ SendLane* Process::LaneAt(int fd) {
 
 int Process::TakeFrom(int fd) {
   if (!Lives()) return EIO;
-  if (!machine_.counters.Take(CounterId{static_cast<uint32_t>(fd - kFirstFd)})) return EAGAIN;
+  if (!machine_.counters.Take(World::CounterOf(fd))) return EAGAIN;
   counts_taken_++;
   return 0;
 }
 
 bool Process::AddTo(int fd) {
   if (!Lives() || world_.random().Below(8) == 0) return false;
-  machine_.counters.Add(CounterId{static_cast<uint32_t>(fd - kFirstFd)}, 1);
+  world_.AddToCounter(fd);
   world_.tally().Count("event.raised_by_program");
   return true;
 }

@@ -46,7 +46,12 @@ World::World(const Plan& plan, Recorder& recorder, Verdict& verdict, Tally& tall
     machines_.push_back(std::make_unique<Machine>(
         MachineSetup{i, plan.devices, plan.watched, plan.forms, plan.directs, ProfileOf(plan),
                      &network_, &recorder_, &verdict_, &tally_, &now_,
-                     [this, i](const NetAddress& at) { LookAheadSoon(*machines_[i], at); }}));
+                     [this, i](const NetAddress& at) { LookAheadSoon(*machines_[i], at); },
+                     [this](const NetAddress& at, CounterId counter) {
+                       Machine* const machine = OwnerOf(at);
+                       return machine == nullptr ? -1 : FdOf(*machine, counter);
+                     },
+                     [this](int fd) { AddToCounter(fd); }}));
     awake_.push_back(false);
     machines_.back()->Start(random_.Next64());
   }
@@ -97,6 +102,29 @@ void World::Deliver(const Datagram& datagram) {
     return;
   }
   Receive(*machine, datagram);
+}
+
+namespace {
+
+// A counter's number: the index of its machine above its id.
+constexpr int kFirstFd = 1 << 24;
+constexpr int kCounterBits = 20;
+
+}  // namespace
+
+int World::FdOf(const Machine& machine, CounterId counter) const {
+  return kFirstFd + (static_cast<int>(IndexOf(machine.name())) << kCounterBits) +
+         static_cast<int>(counter);
+}
+
+CounterId World::CounterOf(int fd) {
+  return CounterId{static_cast<uint32_t>(fd - kFirstFd) & ((1u << kCounterBits) - 1)};
+}
+
+void World::AddToCounter(int fd) {
+  Machine& machine = *machines_[static_cast<size_t>(fd - kFirstFd) >> kCounterBits];
+  // The host of the counter may have ended. Nobody awaits the counter then.
+  if (machine.counters.Has(CounterOf(fd))) machine.counters.Add(CounterOf(fd), 1);
 }
 
 void World::LookAheadSoon(Machine& sender, const NetAddress& at) {

@@ -38,6 +38,10 @@ class World {
   void Resume(Machine& machine);
   void Crash(Machine& machine);
   void Start(Machine& machine, uint64_t seed);
+  // The number by which programs know a counter of any machine, in place of a descriptor.
+  int FdOf(const Machine& machine, CounterId counter) const;
+  static CounterId CounterOf(int fd);
+  void AddToCounter(int fd);
   // Drops everything between the two for `length`.
   void Part(const Machine& a, const Machine& b, Duration length);
 

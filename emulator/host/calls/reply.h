@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -11,8 +12,9 @@
 namespace rdmaemu {
 
 // A file descriptor that is sent to the client with a reply.
-struct DoorbellDescriptor {};  // the eventfd that wakes the host
-using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor>;
+struct DoorbellDescriptor {};                          // the eventfd that wakes the host
+using ForeignDescriptor = std::shared_ptr<const int>;  // a duplicate of another host's
+using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor, ForeignDescriptor>;
 
 struct Reply {
   int error = 0;                             // positive errno

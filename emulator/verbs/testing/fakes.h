@@ -116,10 +116,12 @@ class FakeCounters final : public EventCounters {
     value -= taken;
     return taken;
   }
+  int Descriptor(CounterId counter) const override { return static_cast<int>(counter); }
   // Acts as a program's read. Returns false when the read would block.
   bool Take(CounterId counter) { return Remove(counter, 1) == 1; }
   uint64_t value(CounterId counter) const { return values_.at(counter); }
   size_t live() const { return values_.size(); }
+  bool Has(CounterId counter) const { return values_.contains(counter); }
 
   size_t most_counters = SIZE_MAX;
 

@@ -1,0 +1,78 @@
+// Events of completion queues that threads of a program raise, and the arming of queues. While a
+// lane is open for the queue, the arming is in the lane (emulator/abi/send_lane.h), so that the
+// sender's program can raise the event.
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+
+#include "shim/verbs/objects.h"
+
+namespace rdmaemu::shim {
+
+// Holds off the signals of the calling thread, because a handler may wait for a thread that awaits
+// an event. Does not hold off those that the thread causes itself, nor those that end a program
+// whose host does not answer.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t held;
+    sigfillset(&held);
+    for (const int passes :
+         {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+      sigdelset(&held, passes);
+    }
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Raises the event of a completion that this program has put into the queue. The caller has
+// disarmed the queue.
+void RaiseEvent(CompletionQueue& cq);
+
+// Makes the host take the messages of all lanes of the device, and move armings to the queues.
+void CloseAllLanes(CompletionQueue& cq);
+
+// Arms the queue, as ibv_req_notify_cq. `kind` is kCqArmedSolicited or kCqArmedAny. Any thread may
+// call this, also between ibv_start_poll and ibv_end_poll.
+void ArmQueue(CompletionQueue& cq, uint32_t kind);
+
+// The lane that may have the queue's arming. It stays mapped while this object lives.
+class ArmedLane {
+ public:
+  explicit ArmedLane(CompletionQueue& cq) : users_(cq.lane_users) {
+    users_.fetch_add(1, std::memory_order_seq_cst);
+    lane_ = std::atomic_ref(cq.armed_lane).load(std::memory_order_seq_cst);
+  }
+  ~ArmedLane() { users_.fetch_sub(1, std::memory_order_release); }
+  ArmedLane(const ArmedLane&) = delete;
+  ArmedLane& operator=(const ArmedLane&) = delete;
+
+  SendLane* lane() const { return lane_; }
+
+ private:
+  std::atomic_ref<uint32_t> users_;
+  SendLane* lane_;
+};
+
+// Prepares a lane that was opened for the queue pair, before it gets room for messages. Returns
+// false if the lane must not be used now. The caller holds the lock of the receive CQ.
+bool UseLaneEvents(QueuePair& qp);
+// Moves the events of the queue pair's lane to the channel, before the lane is unmapped. The host
+// has closed it. Returns false if another thread still uses the lane.
+bool EndLaneEvents(QueuePair& qp);
+
+// Returns true if a lane may have an event for the channel.
+bool HasLaneEvent(Channel& channel);
+// Takes an event from a lane. Returns nullptr if there is none. The caller holds the channel's
+// lock, and has taken a count from the channel's counter.
+CompletionQueue* TakeLaneEvent(Channel& channel);
+
+}  // namespace rdmaemu::shim
