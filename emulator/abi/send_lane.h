@@ -96,9 +96,6 @@ struct SendLane {
   uint32_t psn, most;
   // The receiver's host writes its descriptor of the counter of the CQ's channel. -1: none.
   int32_t counter_fd;
-  // The receiver's program writes 1 if it arms the CQ: the sender's program must be able to raise
-  // events.
-  uint32_t uses_events;
   // The sender's host writes this before its program gets completions: the PSN after the last
   // request of the other direction that it has executed. So a message in the lane acknowledges
   // these requests. Bit 31: valid.
@@ -197,16 +194,28 @@ struct SendLane {
       if (word.compare_exchange_weak(now, then.word(), std::memory_order_seq_cst)) return was;
     }
   }
-  // Arms the queue, unless it is armed for at least these completions.
-  void Arm(uint32_t number, uint32_t kind, uint32_t takes) {
+  // Arms the queue. If it is armed for at least these completions, only the word changes. Returns
+  // the word.
+  uint64_t Arm(uint32_t number, uint32_t kind, uint32_t takes) {
     std::atomic_ref word(armed);
     uint64_t now = word.load(std::memory_order_seq_cst);
     for (;;) {
       LaneArm next = LaneArm::Of(now);
-      if (next.kind >= kind && next.IsOf(number)) return;
-      next = {number, Added().count, kind, takes, next.times + 1, next.raised};
-      if (word.compare_exchange_weak(now, next.word(), std::memory_order_seq_cst)) return;
+      next.times++;
+      if (next.kind < kind || !next.IsOf(number)) {
+        next = {number, Added().count, kind, takes, next.times, next.raised};
+      }
+      if (word.compare_exchange_weak(now, next.word(), std::memory_order_seq_cst)) {
+        return next.word();
+      }
     }
+  }
+  // Arms the queue for fewer completions, if nobody has changed the word since Arm.
+  void Weaken(uint64_t arm_word, uint32_t kind) {
+    LaneArm next = LaneArm::Of(arm_word);
+    next.kind = kind;
+    (void)std::atomic_ref(armed).compare_exchange_strong(arm_word, next.word(),
+                                                         std::memory_order_seq_cst);
   }
   // Takes one recorded event. Returns false if there is none.
   bool TakeRaised() {
@@ -222,7 +231,8 @@ struct SendLane {
 
   // ---- the sender's program, one thread at a time
 
-  bool UsesEvents() { return std::atomic_ref(uses_events).load(std::memory_order_relaxed) != 0; }
+  // Returns true if the receiver's CQ has a channel.
+  bool HasEvents() { return CounterFd() >= 0; }
   // Call it after each Add. Returns true if the caller must add 1 to the counter.
   bool RecordEvent(uint32_t number, uint32_t count, bool is_solicited) {
     return Disarm(

@@ -86,6 +86,8 @@ bool DirectSends::Execute(Time now, QpContext& context, SendWqe& request) {
       !IsReady(core_.env, context, peer) || !HasPayload(context, request)) {
     return false;
   }
+  // The acknowledgements of the peer's own requests precede the message. They may still be trains.
+  completer_.AcknowledgeBefore(now, peer, context.responder.ack_psn);
   peer.responder.receive = core_.env.verbs.TakeReceive(*peer.qp);
   if (!peer.responder.receive || !Place(context, request)) return false;
   CountAtResponder(peer, context.epoch);

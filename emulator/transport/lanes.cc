@@ -334,7 +334,7 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
 
 void Lanes::AcknowledgedBy(Time now, QpContext& context, LaneMessage& message) {
   const uint32_t psn = std::atomic_ref(message.acknowledged).load(std::memory_order_relaxed);
-  if (context.peer_is_local || (psn & SendLane::kAcknowledges) == 0) return;
+  if ((psn & SendLane::kAcknowledges) == 0) return;
   if (on_acknowledged_) on_acknowledged_(now, context, psn & ~SendLane::kAcknowledges);
 }
 

@@ -75,7 +75,7 @@ class Lanes {
   // Call this when the QP has executed a SEND, before its program sees the completion. What the
   // program then sends by a lane acknowledges that SEND.
   void ShowExecuted(const QpContext& context) {
-    if (context.sent_lane && context.sent_lane->memory && !context.peer_is_local) {
+    if (context.sent_lane && context.sent_lane->memory) {
       context.sent_lane->memory->lane().SetAcknowledged(context.responder.expected_psn);
     }
   }

@@ -92,6 +92,13 @@ bool HostIsGone(uint32_t handle);
 // thread's descriptor table, or if the thread may not write (seccomp(2)). Preserves errno.
 bool RaiseCounter(int fd);
 
+// Returns whether RaiseCounter would raise the counter.
+bool IsRaisable(int fd);
+
+// Returns false in a signal handler that has interrupted a call of this thread. Another call would
+// wait for that one.
+bool MayCall();
+
 // Closes a counter's descriptor.
 void CloseCounter(int fd);
 

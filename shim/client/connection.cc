@@ -88,6 +88,18 @@ struct Connection {
 };
 Connection g_connection;
 
+// Whether this thread waits for `mutex`, or holds it. For signal handlers.
+thread_local volatile bool t_calls __attribute__((tls_model("initial-exec")));
+
+void LockConnection() {
+  t_calls = true;
+  pthread_mutex_lock(&g_connection.mutex);
+}
+void UnlockConnection() {
+  pthread_mutex_unlock(&g_connection.mutex);
+  t_calls = false;
+}
+
 class ForkMutexLock {
  public:
   ForkMutexLock() { pthread_mutex_lock(&g_connection.fork_mutex); }
@@ -339,6 +351,7 @@ void AfterForkInChild() {
   Connection& c = g_connection;
   UnlockCountersAfterFork();
   pthread_mutex_init(&c.mutex, nullptr);
+  t_calls = false;
   ResetCallSitesAfterFork();
   pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork locked it
   g_fork_generation.fetch_add(1);
@@ -447,7 +460,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
                     uint32_t descriptor_count) {
   Connection& c = g_connection;
   const uint32_t site = FindCallSite();
-  pthread_mutex_lock(&c.mutex);
+  LockConnection();
   int error = EnsureConnected();
   if (error == 0 && HasTrait(header.op, kBringsCounter)) error = EnsureWatched();
   bool broken = false;
@@ -464,7 +477,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
     // A host may return EIO as well. The connection has ended only if its socket is dead.
     broken = error == EIO && HasEnded();
   }
-  pthread_mutex_unlock(&c.mutex);
+  UnlockConnection();
   if (broken) MarkGone();
   return error;
 }
@@ -487,6 +500,8 @@ uint32_t TakeOfferedEvent(uint32_t channel, uint32_t devices, void* out, uint32_
   return page->event.Take(channel, devices, out, out_size);
 }
 
+bool MayCall() { return !t_calls; }
+
 bool HasToJoin() { return g_connection.must_rejoin.load(std::memory_order_relaxed); }
 
 void JoinIfForked() {
@@ -494,9 +509,9 @@ void JoinIfForked() {
     return;
   const CancellationHeld held;
   const int saved_errno = errno;
-  pthread_mutex_lock(&g_connection.mutex);
+  LockConnection();
   EnsureConnected();
-  pthread_mutex_unlock(&g_connection.mutex);
+  UnlockConnection();
   errno = saved_errno;
 }
 
@@ -509,10 +524,10 @@ std::byte* MapSpan(const SharedSpan& span) {
     if (known) return bytes;
   }
   const CancellationHeld held;
-  pthread_mutex_lock(&c.mutex);
+  LockConnection();
   const int error = EnsureConnected();
   std::byte* const bytes = error == 0 ? MapSpanLocked(span, c.socket) : nullptr;
-  pthread_mutex_unlock(&c.mutex);
+  UnlockConnection();
   if (error != 0) errno = error;
   return bytes;
 }
@@ -617,7 +632,7 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
   using namespace rdmaemu::client;
   RegisterForkHandlersOnce();
   auto& c = g_connection;
-  pthread_mutex_lock(&c.mutex);
+  LockConnection();
   int error = c.socket >= 0 || c.must_rejoin.load() ? EBUSY : 0;
   if (error == 0) {
     ForgetSegments();
@@ -631,19 +646,18 @@ int rdmaemu_client_embed(const rdmaemu_embedded_host* host) {
       c.gone = true;
     }
   }
-  pthread_mutex_unlock(&c.mutex);
+  UnlockConnection();
   if (host == nullptr) FillCounters();  // waiting threads then return
   return error;
 }
 
 int rdmaemu_client_join(uint32_t number) {
   using namespace rdmaemu::client;
-  auto& c = g_connection;
   const rdmaemu_embedded_host* const embedded = Embedded();
   if (embedded == nullptr || number >= rdmaemu::IdSpace::kMaxParts) return EINVAL;
-  pthread_mutex_lock(&c.mutex);
+  LockConnection();
   const int error = GreetEmbedded(*embedded, number);
-  pthread_mutex_unlock(&c.mutex);
+  UnlockConnection();
   return error;
 }
 

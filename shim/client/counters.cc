@@ -111,9 +111,16 @@ bool RaiseCounter(int fd) {
   const int before = errno;
   const uint64_t one = 1;
   const bool is_raised =
-      IsCounter(fd) && IsMarked(fd) && syscall(SYS_write, fd, &one, sizeof one) == long{sizeof one};
+      IsRaisable(fd) && syscall(SYS_write, fd, &one, sizeof one) == long{sizeof one};
   errno = before;
   return is_raised;
+}
+
+bool IsRaisable(int fd) {
+  const int before = errno;
+  const bool is_raisable = IsCounter(fd) && IsMarked(fd);
+  errno = before;
+  return is_raisable;
 }
 
 void FillCounters() {

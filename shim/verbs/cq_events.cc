@@ -6,9 +6,9 @@
 namespace rdmaemu::shim {
 namespace {
 
-// A lane may be opened and closed while a thread arms its queue. After so many attempts the thread
-// closes it.
-constexpr int kMostArmTries = 8;
+// How often a thread begins anew because a lane was opened or closed while the thread armed the
+// queue.
+constexpr int kMostArmTries = 64;
 // How often a thread that ends a lane yields to threads that use it.
 constexpr int kMaxYieldsForUsers = 1000;
 
@@ -23,53 +23,67 @@ bool IsOpen(SendLane* lane) {
   return lane != nullptr && (lane->Added().number & LaneCount::kClosed) == 0;
 }
 
-uint32_t KindOf(CqControl& control) {
-  return ArmedKind(std::atomic_ref(control.armed).load(std::memory_order_seq_cst));
-}
-
-// The lane was closed while this thread armed it. Either the host has moved the arming, or this
-// thread does, as CompletionQueue::MoveArming.
-void MoveBack(CompletionQueue& cq, SendLane& lane, uint32_t number) {
-  const LaneArm arm = lane.Disarm([](const LaneArm&) { return true; }, 0);
-  if (arm.kind == kCqUnarmed) return;
-  const uint32_t added = lane.CountOf(number);
-  if (added > 0 && !arm.IsAfter(added)) {
-    const LaneMessage& last = lane.MessageAt(added - 1);
-    if (arm.Asks((last.flags & LaneMessage::kIsSolicited) != 0)) return RaiseEvent(cq);
-  }
-  std::atomic_ref armed(cq.control->armed);
+// Moves the arming of a closed lane to the control block, and arms the queue there. The host does
+// the same (CompletionQueue::MoveArming), and the first of the two has the lane's arming.
+void ArmHere(CompletionQueue& cq, SendLane* lane, uint32_t kind) {
+  CqControl& control = *cq.control;
+  std::atomic_ref armed(control.armed);
   uint32_t now = armed.load(std::memory_order_seq_cst);
-  while (ArmedKind(now) == kCqArmedInLane || ArmedKind(now) < arm.kind) {
-    if (armed.compare_exchange_weak(now, (now & ~kCqArmedMask) | arm.kind)) break;
+  const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
+  while (ArmedKind(now) == kCqArmedInLane) {
+    const uint32_t word = ArmedWord(kind, cq.ring.Consumer(), takes);
+    if (armed.compare_exchange_weak(now, word, std::memory_order_seq_cst)) break;
   }
+  if (ArmedKind(now) == kCqArmedInLane && lane != nullptr) {
+    const LaneArm arm = lane->Disarm([](const LaneArm&) { return true; }, 0);
+    const uint32_t added = lane->Added().count;
+    if (arm.kind != kCqUnarmed && added > 0 && !arm.IsAfter(added) &&
+        arm.Asks((lane->MessageAt(added - 1).flags & LaneMessage::kIsSolicited) != 0)) {
+      RaiseEvent(cq);  // the thread that has added the message finds no arming any more
+    } else {
+      kind = std::max(kind, arm.kind);
+    }
+  }
+  ArmCq(control, kind, cq.ring.Consumer());
 }
 
-// Arms the queue in its open lane, and moves an arming there. Returns false if the arming must be
-// in the control block.
+// Arms the queue in its open lane, and moves an arming there. Returns false if the lane was closed.
 bool ArmInLane(CompletionQueue& cq, SendLane& lane, uint32_t kind) {
   const uint32_t number = lane.Added().number;
   if ((number & LaneCount::kClosed) != 0) return false;
   CqControl& control = *cq.control;
-  const uint32_t producer = cq.ring.Producer();
   const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
   const uint32_t word = ArmedWord(kCqArmedInLane, cq.ring.Consumer(), takes);
   std::atomic_ref armed(control.armed);
   uint32_t before = armed.load(std::memory_order_seq_cst);
-  do {
-    // The host knows which completions are solicited. So it keeps such an arming.
-    if (ArmedKind(before) == kCqArmedSolicited) return false;
-  } while (!armed.compare_exchange_weak(before, word, std::memory_order_seq_cst));
-  const bool has_moved = ArmedKind(before) == kCqArmedAny;
-  lane.Arm(number, has_moved ? kCqArmedAny : kind, takes);
-  if (lane.Added().number != number) {
-    MoveBack(cq, lane, number);
-    return true;
+  for (;;) {
+    const bool is_here = ArmedKind(before) != kCqArmedInLane;
+    const uint32_t both = is_here ? std::max(kind, ArmedKind(before)) : kind;
+    // First the lane: at each moment, one of the two places has the arming.
+    const uint64_t arm = lane.Arm(number, both, takes);
+    if (armed.compare_exchange_strong(before, word, std::memory_order_seq_cst)) break;
+    // The host has raised the event of the arming that was here.
+    if (both != kind && ArmedKind(before) == kCqUnarmed) lane.Weaken(arm, kind);
   }
-  // Nobody saw the arming while it moved.
-  const bool has_completion =
-      cq.ring.Producer() != producer || control.Executed() == CqControl::kFull;
-  if (has_moved && has_completion && control.DisarmAny(&lane)) RaiseEvent(cq);
-  return true;
+  return lane.Added().number == number;
+}
+
+// Moves the arming to a lane that has no room for messages yet.
+void MoveToLane(CompletionQueue& cq, SendLane& lane) {
+  std::atomic_ref armed(cq.control->armed);
+  uint32_t before = armed.load(std::memory_order_seq_cst);
+  while (ArmedKind(before) == kCqArmedAny || ArmedKind(before) == kCqArmedSolicited) {
+    const uint32_t number = lane.Added().number, kind = ArmedKind(before);
+    if ((number & LaneCount::kClosed) != 0) return;
+    const uint64_t arm = lane.Arm(number, kind, ArmedTakes(before));
+    const uint32_t word = (before & ~kCqArmedMask) | kCqArmedInLane;
+    if (armed.compare_exchange_strong(before, word, std::memory_order_seq_cst)) {
+      if (lane.Added().number != number) ArmHere(cq, &lane, kCqUnarmed);
+      return;
+    }
+    // The host has raised the event, unless another thread has moved the arming.
+    if (ArmedKind(before) != kCqArmedInLane) lane.Weaken(arm, kCqUnarmed);
+  }
 }
 
 }  // namespace
@@ -93,43 +107,23 @@ void RaiseEvent(CompletionQueue& cq) {
 }
 
 void ArmQueue(CompletionQueue& cq, uint32_t kind) {
-  CqControl& control = *cq.control;
-  const auto arm_here = [&] { ArmCq(control, kind, cq.ring.Consumer()); };
-  if (cq.base.channel == nullptr) return arm_here();
-  // UseLaneEvents reads `uses_events` after Open has set `opens_lanes`. So one of the two threads
-  // sees the other's store.
-  std::atomic_ref uses(cq.uses_events);
-  if (uses.load(std::memory_order_relaxed) == 0) {
-    uses.store(1, std::memory_order_seq_cst);
-    if (std::atomic_ref(cq.opens_lanes).load(std::memory_order_seq_cst) != 0) CloseAllLanes(cq);
-  }
   for (int i = 0; i < kMostArmTries; i++) {
     const ArmedLane use(cq);
-    if (!IsOpen(use.lane())) {
-      if (KindOf(control) == kCqArmedInLane) CloseAllLanes(cq);
-      arm_here();
-      // A thread that opens a lane stores `armed_lane` before it reads the arming.
-      const ArmedLane again(cq);
-      if (!IsOpen(again.lane())) return;
-    } else if (ArmInLane(cq, *use.lane(), kind)) {
-      return;
-    } else if (KindOf(control) == kCqArmedSolicited) {
-      break;
+    if (IsOpen(use.lane())) {
+      if (ArmInLane(cq, *use.lane(), kind)) return;
+      continue;
     }
+    ArmHere(cq, use.lane(), kind);
+    // A thread that opens a lane stores `armed_lane` before it reads the arming.
+    const ArmedLane now(cq);
+    if (!IsOpen(now.lane())) return;
   }
-  CloseAllLanes(cq);
-  arm_here();
-  // A lane that another thread has opened meanwhile.
-  CloseAllLanes(cq);
 }
 
 bool UseLaneEvents(QueuePair& qp) {
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
-  const bool uses = cq.base.channel != nullptr &&
-                    std::atomic_ref(cq.uses_events).load(std::memory_order_seq_cst) != 0;
-  std::atomic_ref(mine.lane->uses_events).store(uses ? 1 : 0, std::memory_order_relaxed);
-  if (!uses) return true;
+  if (cq.base.channel == nullptr) return true;
   if (!mine.has_events) {
     Channel& channel = *Of(cq.base.channel);
     if (!channel.lock.TryLock()) return false;
@@ -139,9 +133,8 @@ bool UseLaneEvents(QueuePair& qp) {
     channel.lock.Unlock();
   }
   std::atomic_ref(cq.armed_lane).store(mine.lane, std::memory_order_seq_cst);
-  const uint32_t kind = KindOf(*cq.control);
-  if (kind == kCqArmedAny) (void)ArmInLane(cq, *mine.lane, kCqArmedAny);
-  return kind != kCqArmedSolicited;
+  MoveToLane(cq, *mine.lane);
+  return true;
 }
 
 bool EndLaneEvents(QueuePair& qp) {

@@ -65,12 +65,12 @@ bool UseSent(QueuePair& qp, uint32_t id) {
     sent.id = id;
     sent.lane = Map(qp, id, false);
   }
-  return sent.lane != nullptr && (!sent.lane->UsesEvents() || HasCounter(qp, sent));
+  return sent.lane != nullptr && (!sent.lane->HasEvents() || HasCounter(qp, sent));
 }
 
 // Raises the event that is recorded in the lane.
 void RaiseSentEvent(QueuePair& qp) {
-  if (qp.sent.has_counter && client::RaiseCounter(qp.sent.counter)) return;
+  if (client::RaiseCounter(qp.sent.counter)) return;
   const int before = errno;
   // Fails only if the host has ended.
   (void)client::Call(CallOp::kRaiseLaneEvent, HandleIn{qp.base.handle, HandleOf(qp.base.context)});
@@ -80,10 +80,13 @@ void RaiseSentEvent(QueuePair& qp) {
 // Adds the message that the caller has filled, and raises the event of the receiver's queue.
 bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
   SendLane& lane = *qp.sent.lane;
-  // UseSent has got the counter, if the lane has used events then.
-  if (!lane.UsesEvents()) return lane.Add(added.number, added.count);
+  if (!qp.sent.has_counter) return lane.Add(added.number, added.count);
   std::optional<SignalsHeld> held;
-  if (lane.Armed().Asks(is_solicited)) held.emplace();
+  if (lane.Armed().Asks(is_solicited)) {
+    // The program may have closed descriptors that it did not open. Then the message needs a host.
+    if (!client::IsRaisable(qp.sent.counter)) return false;
+    held.emplace();
+  }
   if (!lane.Add(added.number, added.count)) return false;
   if (lane.RecordEvent(added.number, added.count, is_solicited)) RaiseSentEvent(qp);
   return true;
@@ -168,6 +171,7 @@ bool Open(QueuePair& qp) {
     mine.completion = offer.completion;
     SetListed(qp, true);
     is_usable = UseLaneEvents(qp);
+    if (!is_usable) mine.number = 0;  // the next call tries again
     cq.lock.Unlock();
   }
   if (unused != nullptr && may_unmap) client::UnmapLane(unused);
@@ -288,7 +292,7 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
 void GiveRoom(QueuePair& qp) {
   ReceivedLane& mine = qp.received;
   const uint32_t number = qp.control->lane.Number();
-  if (number == 0 || client::OtherOwner() != 0) return;
+  if (number == 0 || client::OtherOwner() != 0 || !client::MayCall()) return;
   if (number != mine.number && !Open(qp)) return;
   const uint32_t before = mine.room, producer = qp.recv_ring.Producer();
   while (mine.next_checked != producer && mine.room - before < kMostChecked) {
@@ -307,7 +311,7 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
     if (WaitingIn(qp->received).count == 0) continue;
     if (!HasCompleted(*qp)) {
       // The host completes the requests, and then takes the messages.
-      CloseAllLanes(cq);
+      if (client::MayCall()) CloseAllLanes(cq);
       return taken;
     }
     while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;

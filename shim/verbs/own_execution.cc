@@ -183,7 +183,7 @@ bool ExecutePosted(QueuePair& qp, uint32_t index) {
     return false;
   }
   JobPage* const page = client::Jobs();
-  if (page == nullptr) return false;
+  if (page == nullptr || !client::MayCall()) return false;
   if (!IsSend(wqe) && (qp.is_refused || !CanCopyGuarded())) return false;
   const bool is_signaled = IsSignaled(qp, wqe);
   if (!is_signaled && now_ns - qp.executed_ns < kStreamGap_ns) return false;

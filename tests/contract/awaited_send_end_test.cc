@@ -1,5 +1,6 @@
 // Messages of awaited SENDs that the receiver has not polled when one side ends or changes its
 // objects. See awaited_send_test.cc.
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,6 +197,67 @@ TEST_P(AwaitedSendEnd, AMessageOutlivesTheRegionOfItsReceive) {
       ASSERT_NO_FATAL_FAILURE(talk.PostReceive());
     }
   }
+}
+
+// ---- events
+
+// Returns whether the receive queue's channel has had one event, of that queue.
+int TakeOneEventStep(State& state, const int& qp) {
+  ibv_cq* const cq = ReceiveCqOf(state, qp);
+  pollfd waiting{cq->channel->fd, POLLIN, 0};
+  ibv_cq* raised = nullptr;
+  void* user = nullptr;
+  if (poll(&waiting, 1, kPatience_ms) != 1 || ibv_get_cq_event(cq->channel, &raised, &user) != 0) {
+    return 0;
+  }
+  ibv_ack_cq_events(raised, 1);
+  return raised == cq && poll(&waiting, 1, 0) == 0 ? 1 : 0;
+}
+int ArmReceiveQueueStep(State& state, const int& qp) {
+  return ibv_req_notify_cq(ReceiveCqOf(state, qp), 0);
+}
+
+TalkSpec WithSleepingReceiver() {
+  TalkSpec spec;
+  spec.create_receiver = [](Side& side, QpSpec qp) {
+    qp.sleeps = true;
+    return side.CreateQp(qp);
+  };
+  return spec;
+}
+// The first arming ends what an implementation may have learned from a queue without events.
+void ConverseWithEvents(Conversation& talk) {
+  ASSERT_NO_FATAL_FAILURE(talk.Begin());
+  for (int i = 0; i < Conversation::kFirstMessages; i++) {
+    ASSERT_EQ(talk.remote().worker().Call(&ArmReceiveQueueStep, talk.pair.remote), 0);
+    ASSERT_NO_FATAL_FAILURE(talk.Send({.size = 8}));
+    ASSERT_EQ(talk.remote().worker().Call(&TakeOneEventStep, talk.pair.remote), 1);
+    ASSERT_NO_FATAL_FAILURE(talk.Receive());
+    ASSERT_NO_FATAL_FAILURE(talk.PostReceive());
+  }
+}
+
+TEST_P(AwaitedSendEnd, AnEventOutlivesTheReceiversQueuePair) {
+  Conversation talk(GetParam(), WithSleepingReceiver());
+  ASSERT_NO_FATAL_FAILURE(ConverseWithEvents(talk));
+  ASSERT_EQ(talk.remote().worker().Call(&ArmReceiveQueueStep, talk.pair.remote), 0);
+  ASSERT_NO_FATAL_FAILURE(talk.Send({.size = 8}));
+  ASSERT_EQ(talk.remote().DestroyQp(talk.pair.remote), 0);
+  EXPECT_EQ(talk.remote().worker().Call(&TakeOneEventStep, talk.pair.remote), 1);
+}
+
+TEST_P(AwaitedSendEnd, AMessageOfAKilledSenderHasItsEvent) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "the receiver would end, too";
+  TalkSpec spec = WithSleepingReceiver();
+  spec.where = PayloadPair::Where::kNewProcess;
+  Conversation talk(GetParam(), spec);
+  ASSERT_NO_FATAL_FAILURE(ConverseWithEvents(talk));
+  ASSERT_EQ(talk.remote().worker().Call(&ArmReceiveQueueStep, talk.pair.remote), 0);
+  ASSERT_NO_FATAL_FAILURE(talk.Send({.size = 8}));
+  talk.local().worker().Kill();
+  talk.CloseSender();
+  EXPECT_EQ(talk.remote().worker().Call(&TakeOneEventStep, talk.pair.remote), 1);
+  ASSERT_NO_FATAL_FAILURE(talk.Receive());
 }
 
 // ---- the sender's end

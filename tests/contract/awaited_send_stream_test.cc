@@ -208,6 +208,25 @@ uint32_t TakeTurnsStep(State& state, const StreamOrder& order) {
   return std::min(received, completed);
 }
 
+// The sides take turns. Each side has a queue for each kind of completion. An answer follows the
+// acknowledgement of what it answers, so that the message has completed when its answer is polled.
+uint32_t AnswerStep(State& state, const StreamOrder& order) {
+  ibv_cq* const send_cq = state.qps[static_cast<size_t>(order.qp)].send_cq;
+  ibv_cq* const receive_cq = ReceiveCqOf(state, order.qp);
+  if (order.begins && !PostStreamMessage(state, order, 0)) return 0;
+  for (uint32_t i = 0; i < kStream; i++) {
+    ibv_wc wc{};
+    if (!NextStreamCompletion(receive_cq, order.sleeps, &wc)) return i;
+    if (MessageOf(wc) != i || !PostStreamReceive(state, order, wc.wr_id)) return i;
+    const bool has_sent = order.begins || i > 0;
+    if (has_sent && ibv_poll_cq(send_cq, 1, &wc) != 1) return i;
+    if (has_sent && wc.status != IBV_WC_SUCCESS) return i;
+    const uint32_t next = order.begins ? i + 1 : i;
+    if (next < kStream && !PostStreamMessage(state, order, next)) return i;
+  }
+  return kStream;
+}
+
 // Posts `count` receives of kReceiveBytes.
 struct ReceivesOrder {
   StreamOrder stream;
@@ -341,6 +360,27 @@ TEST_P(AwaitedSendStream, SidesWithOneQueueEachTakeTurns) {
     at_local.sleeps = at_remote.sleeps = sleeps;
     talk.remote().worker().Begin(&TakeTurnsStep, at_remote);
     EXPECT_EQ(talk.local().worker().Call(&TakeTurnsStep, at_local), kStream);
+    EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
+  }
+}
+
+TEST_P(AwaitedSendStream, AMessageHasCompletedWhenItsAnswerIsPolled) {
+  for (const bool sleeps : {false, true}) {
+    TalkSpec spec;
+    spec.qp.sleeps = sleeps;
+    spec.create_receiver = [sleeps](Side& side, QpSpec qp) {
+      qp.sleeps = sleeps;
+      return side.CreateQp(qp);
+    };
+    Streams talk(GetParam(), spec);
+    ASSERT_NO_FATAL_FAILURE(talk.Begin());
+    ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
+    StreamOrder at_local = talk.forth, at_remote = talk.back;
+    std::swap(at_local.receive_key, at_remote.receive_key);
+    at_local.begins = true;
+    at_local.sleeps = at_remote.sleeps = sleeps;
+    talk.remote().worker().Begin(&AnswerStep, at_remote);
+    EXPECT_EQ(talk.local().worker().Call(&AnswerStep, at_local), kStream);
     EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
   }
 }

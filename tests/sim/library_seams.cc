@@ -43,6 +43,8 @@ void Count(uint32_t ProgramPlace::*) {}
 bool HostIsGone() { return !sim::Process::Current().Lives(); }
 bool HostIsGone(uint32_t) { return HostIsGone(); }
 bool RaiseCounter(int fd) { return sim::Process::Current().AddTo(fd); }
+bool IsRaisable(int) { return sim::Process::Current().Lives(); }
+bool MayCall() { return true; }
 void CloseCounter(int) {}
 uint32_t OtherOwner() { return 0; }
 SendLane* MapLane(int fd) { return sim::Process::Current().LaneAt(fd); }
