@@ -100,6 +100,7 @@ enum CallTrait : uint32_t {
   X(CloseLanes, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                            \
   X(OpenLaneCounter, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                       \
   X(RaiseLaneEvent, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                        \
+  X(CloseSentLane, HandleIn, Nothing, kHandle, kByNumber, kOfHost)                         \
   X(CreateSrq, CreateSrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(ModifySrq, ModifySrqIn, SrqOut, kHandle, kByNumber, kPlain)                            \
   X(QuerySrq, HandleIn, QuerySrqOut, kHandle, kByNumber, kPlain)                           \

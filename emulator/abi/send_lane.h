@@ -96,6 +96,9 @@ struct SendLane {
   uint32_t psn, most;
   // The receiver's host writes its descriptor of the counter of the CQ's channel. -1: none.
   int32_t counter_fd;
+  // The receiver's program writes 1 when it arms the CQ. A sender that cannot raise events then has
+  // its host close the lane.
+  uint32_t uses_events;
   // The sender's host writes this before its program gets completions: the PSN after the last
   // request of the other direction that it has executed. So a message in the lane acknowledges
   // these requests. Bit 31: valid.
@@ -233,6 +236,8 @@ struct SendLane {
 
   // Returns true if the receiver's CQ has a channel.
   bool HasEvents() { return CounterFd() >= 0; }
+  // Call it after Add, too.
+  bool UsesEvents() { return std::atomic_ref(uses_events).load(std::memory_order_seq_cst) != 0; }
   // Call it after each Add. Returns true if the caller must add 1 to the counter.
   bool RecordEvent(uint32_t number, uint32_t count, bool is_solicited) {
     return Disarm(
@@ -263,6 +268,9 @@ struct SendLane {
 
   // ---- the receiver's program
 
+  void SetUsesEvents(bool uses) {
+    std::atomic_ref(uses_events).store(uses ? 1 : 0, std::memory_order_seq_cst);
+  }
   void SetRoom(uint32_t number, uint32_t count, uint32_t bytes) {
     std::atomic_ref(room_bytes).store(bytes, std::memory_order_relaxed);
     std::atomic_ref(room).store(LaneCount{number, count}.word(), std::memory_order_release);

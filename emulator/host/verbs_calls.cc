@@ -264,6 +264,10 @@ int OpenLaneCounter(const Caller& caller, const HandleIn& in, Nothing&, Descript
   return 0;
 }
 
+int CloseSentLane(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
+  return ErrorOf(caller.verbs.CloseSentLane(caller.now, caller.group, in.handle));
+}
+
 int RaiseLaneEvent(const Caller& caller, const HandleIn& in, Nothing&, Descriptors&) {
   return ErrorOf(caller.verbs.RaiseLaneEvent(caller.group, in.handle));
 }

@@ -270,6 +270,9 @@ class Engine::Impl final : public Receiver {
     return Lanes::LaneOf(core_.ContextOf(qp), receives);
   }
   LaneCounter LaneCounterOf(QueuePair& qp) { return core_.lanes.CounterOf(core_.ContextOf(qp)); }
+  void CloseSentLane(Time now, QueuePair& qp) {
+    core_.lanes.CloseEverywhere(now, core_.ContextOf(qp));
+  }
   void RaiseLaneEvent(QueuePair& qp) { core_.lanes.RaiseEvent(core_.ContextOf(qp)); }
   // As rxe_qp_to_attr. RESET forgets the PSNs, and each later state has its own.
   void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) {
@@ -666,6 +669,7 @@ void Engine::TakeFromLane(CompletionQueue& cq) { impl_->TakeFromLane(cq); }
 void Engine::ReadPsns(QueuePair& qp, ibv_qp_attr& attr) { impl_->ReadPsns(qp, attr); }
 SegmentId Engine::LaneOf(QueuePair& qp, bool receives) { return impl_->LaneOf(qp, receives); }
 LaneCounter Engine::LaneCounterOf(QueuePair& qp) { return impl_->LaneCounterOf(qp); }
+void Engine::CloseSentLane(Time now, QueuePair& qp) { impl_->CloseSentLane(now, qp); }
 void Engine::RaiseLaneEvent(QueuePair& qp) { impl_->RaiseLaneEvent(qp); }
 bool Engine::AwaitsApplication() const { return impl_->AwaitsApplication(); }
 bool Engine::AwaitsCopies() const { return impl_->AwaitsCopies(); }

@@ -196,6 +196,7 @@ class Engine : public TransportHooks {
   SegmentId LaneOf(QueuePair& qp, bool receives) override;
   LaneCounter LaneCounterOf(QueuePair& qp) override;
   void RaiseLaneEvent(QueuePair& qp) override;
+  void CloseSentLane(Time now, QueuePair& qp) override;
   void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) override;
 
   const EngineCounters& counters() const;

@@ -53,6 +53,11 @@ class LaneEventsTest : public ::testing::TestWithParam<bool> {
     x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 16)});
     world.Ring(x);
     world.Run();
+    TakeOffers();
+    EXPECT_EQ(x.Sent().size(), 1u);
+    EXPECT_EQ(y.Received().size(), 1u);
+  }
+  void TakeOffers() {
     for (; !world.a.offers.empty(); world.a.offers.pop_front()) {
       const auto offer = PermitOffer::Parse(world.a.offers.front().bytes);
       ASSERT_TRUE(offer);
@@ -63,8 +68,6 @@ class LaneEventsTest : public ::testing::TestWithParam<bool> {
                 world.a.shared_memory.Map(SegmentId{lane.segment}, lane.offset), sizeof(SendLane));
           });
     }
-    EXPECT_EQ(x.Sent().size(), 1u);
-    EXPECT_EQ(y.Received().size(), 1u);
   }
   // Acts as the receiver's program, which arms its queue in the lane.
   void Arm(uint32_t kind = kCqArmedAny) {
@@ -191,6 +194,18 @@ TEST_P(LaneEventsTest, TheHostRaisesTheEventOfTheLastMessage) {
     EXPECT_EQ(y.Received().size(), is_taken ? 0u : 1u);
     for (int i = 0; i < 3; i++) SendByHosts();
   }
+}
+
+// The sender's program cannot raise the counter.
+TEST_P(LaneEventsTest, TheSendersHostHasTheEventRaised) {
+  Arm();
+  Add();
+  world.a.engine.CloseSentLane(world.now, *x.qp);
+  TakeOffers();
+  EXPECT_EQ(Events(), 1u);
+  EXPECT_EQ(Counted(), 1u);
+  EXPECT_EQ(y.Received().size(), 1u);
+  EXPECT_EQ(ArmedInQueue(), kCqUnarmed);
 }
 
 TEST_P(LaneEventsTest, ACompletionOfTheHostRaisesTheEventOnce) {

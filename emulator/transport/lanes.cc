@@ -169,13 +169,15 @@ void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
   const QueuePair& qp = *context.qp;
   if (!MayUse() || qp.type != IBV_QPT_RC || qp.attr.dest_qp_num != offer.source_qpn ||
       flow.source != qp.path.destination || flow.destination != qp.path.source ||
-      context.mtu_bytes != offer.mtu_bytes || !IsReadyToAnswer(context) ||
-      context.responder.expected_psn != offer.psn) {
+      context.mtu_bytes != offer.mtu_bytes) {
     return;
   }
   latest_ = now;
-  CloseIfReceiving(now, context);
-  if (!MayLend(context)) return;
+  CloseIfReceiving(now, context);  // this also counts the messages
+  if (!IsReadyToAnswer(context) || context.responder.expected_psn != offer.psn ||
+      !MayLend(context)) {
+    return;
+  }
   const bool is_known = context.received_lane && context.received_lane->is_from_elsewhere &&
                         context.received_lane->reference.segment == offer.page.segment &&
                         context.received_lane->reference.fd == offer.page.fd;
@@ -392,6 +394,14 @@ void Lanes::RaiseEvent(const QpContext& context) {
   } else if (const CompletionChannel* const channel = LocalChannelOf(context)) {
     context.qp->recv_cq->counters->Add(channel->counter, 1);
   }
+}
+
+void Lanes::CloseEverywhere(Time now, QpContext& context) {
+  Interrupt(now, context);
+  if (context.peer_is_local || !context.sent_lane || !context.sent_lane->memory) return;
+  // The other host closes its lane before it looks at an offer (TakeOffer).
+  context.sent_lane->grants_until_offer = 0;
+  Offer(context);
 }
 
 // Returns true if the QP completes a request now that the next message in its lane answers. The

@@ -100,6 +100,7 @@ class Lanes {
   // Act as those of TransportHooks.
   LaneCounter CounterOf(const QpContext& context) const;
   void RaiseEvent(const QpContext& context);
+  void CloseEverywhere(Time now, QpContext& context);
   // Returns the lane by which the QP receives or sends. SegmentId::kNone: there is none.
   static SegmentId LaneOf(const QpContext& context, bool receives);
 

@@ -357,6 +357,8 @@ struct TransportHooks {
   // Returns the counter that a message raises which the QP sends by its lane.
   virtual LaneCounter LaneCounterOf(QueuePair&) { return {}; }
   virtual void RaiseLaneEvent(QueuePair&) {}
+  // Closes the lane by which the QP sends, also at the receiver's host.
+  virtual void CloseSentLane(Time, QueuePair&) {}
   // Sets sq_psn and rq_psn to the next PSNs that the QP sends and awaits.
   virtual void ReadPsns(QueuePair&, ibv_qp_attr&) {}
 };

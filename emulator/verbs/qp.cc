@@ -208,6 +208,13 @@ Result<LaneCounter> Verbs::LaneCounterOf(GroupId group, Handle handle) {
   return counter;
 }
 
+Status Verbs::CloseSentLane(Time now, GroupId group, Handle handle) {
+  const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
+  if (!qp) return Pass(qp.error());
+  if (transport_ != nullptr) transport_->CloseSentLane(now, **qp);
+  return {};
+}
+
 Status Verbs::RaiseLaneEvent(GroupId group, Handle handle) {
   const Result<QueuePair*> qp = Find<QueuePair>(group, handle);
   if (!qp) return Pass(qp.error());

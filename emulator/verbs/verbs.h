@@ -263,6 +263,8 @@ class Verbs final : public VerbsDirectory {
   // ENOENT: there is none.
   Result<LaneCounter> LaneCounterOf(GroupId group, Handle qp);
   Status RaiseLaneEvent(GroupId group, Handle qp);
+  // Acts as TransportHooks::CloseSentLane.
+  Status CloseSentLane(Time now, GroupId group, Handle qp);
   // EBUSY while attached to a multicast group.
   Result<uint32_t> DestroyQp(Time now, GroupId group, Handle qp);
 

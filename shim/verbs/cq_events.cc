@@ -107,6 +107,13 @@ void RaiseEvent(CompletionQueue& cq) {
 }
 
 void ArmQueue(CompletionQueue& cq, uint32_t kind) {
+  // UseLaneEvents reads this after it has stored `armed_lane`.
+  std::atomic_ref uses(cq.uses_events);
+  if (uses.load(std::memory_order_relaxed) == 0) {
+    uses.store(1, std::memory_order_seq_cst);
+    const ArmedLane use(cq);
+    if (use.lane() != nullptr) use.lane()->SetUsesEvents(true);
+  }
   for (int i = 0; i < kMostArmTries; i++) {
     const ArmedLane use(cq);
     if (IsOpen(use.lane())) {
@@ -133,6 +140,7 @@ bool UseLaneEvents(QueuePair& qp) {
     channel.lock.Unlock();
   }
   std::atomic_ref(cq.armed_lane).store(mine.lane, std::memory_order_seq_cst);
+  mine.lane->SetUsesEvents(std::atomic_ref(cq.uses_events).load(std::memory_order_seq_cst) != 0);
   MoveToLane(cq, *mine.lane);
   return true;
 }

@@ -65,22 +65,31 @@ bool UseSent(QueuePair& qp, uint32_t id) {
     sent.id = id;
     sent.lane = Map(qp, id, false);
   }
-  return sent.lane != nullptr && (!sent.lane->HasEvents() || HasCounter(qp, sent));
+  return sent.lane != nullptr &&
+         (!sent.lane->HasEvents() || HasCounter(qp, sent) || !sent.lane->UsesEvents());
+}
+
+// Fails only if the host has ended.
+void CallForLane(const QueuePair& qp, CallOp op) {
+  const int before = errno;
+  (void)client::Call(op, HandleIn{qp.base.handle, HandleOf(qp.base.context)});
+  errno = before;
 }
 
 // Raises the event that is recorded in the lane.
 void RaiseSentEvent(QueuePair& qp) {
-  if (client::RaiseCounter(qp.sent.counter)) return;
-  const int before = errno;
-  // Fails only if the host has ended.
-  (void)client::Call(CallOp::kRaiseLaneEvent, HandleIn{qp.base.handle, HandleOf(qp.base.context)});
-  errno = before;
+  if (!client::RaiseCounter(qp.sent.counter)) CallForLane(qp, CallOp::kRaiseLaneEvent);
 }
 
 // Adds the message that the caller has filled, and raises the event of the receiver's queue.
 bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
   SendLane& lane = *qp.sent.lane;
-  if (!qp.sent.has_counter) return lane.Add(added.number, added.count);
+  if (!qp.sent.has_counter) {
+    if (!lane.Add(added.number, added.count)) return false;
+    // The receiver may have armed its queue for the first time.
+    if (lane.UsesEvents()) CallForLane(qp, CallOp::kCloseSentLane);
+    return true;
+  }
   std::optional<SignalsHeld> held;
   if (lane.Armed().Asks(is_solicited)) {
     // The program may have closed descriptors that it did not open. Then the message needs a host.

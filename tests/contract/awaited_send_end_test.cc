@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <string>
 
 #include "tests/contract/support/conversation.h"
 
@@ -258,6 +260,47 @@ TEST_P(AwaitedSendEnd, AMessageOfAKilledSenderHasItsEvent) {
   talk.CloseSender();
   EXPECT_EQ(talk.remote().worker().Call(&TakeOneEventStep, talk.pair.remote), 1);
   ASSERT_NO_FATAL_FAILURE(talk.Receive());
+}
+
+// Closes the eventfds that an implementation has opened, and posts.
+struct CloseOrder {
+  int qp;
+  WorkRequest request;
+};
+int CloseCountersAndPostStep(State& state, const CloseOrder& order) {
+  for (int fd = 3; fd < 1024; fd++) {
+    char target[64] = {};
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    if (readlink(path.c_str(), target, sizeof target - 1) < 0) continue;
+    if (strcmp(target, "anon_inode:[eventfd]") == 0) close(fd);
+  }
+  ibv_sge piece = order.request.piece[0];
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.wr_id = order.request.wr_id;
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  return ibv_post_send(state.qps[static_cast<size_t>(order.qp)].qp, &wr, &bad);
+}
+
+// Such a program may lose its device. What arrives has its event nevertheless.
+TEST_P(AwaitedSendEnd, AMessageOfAProgramThatClosesAllDescriptorsHasItsEvent) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "the receiver would lose its own";
+  TalkSpec spec = WithSleepingReceiver();
+  spec.where = PayloadPair::Where::kNewProcess;
+  Conversation talk(GetParam(), spec);
+  ASSERT_NO_FATAL_FAILURE(ConverseWithEvents(talk));
+  ASSERT_EQ(talk.remote().worker().Call(&ArmReceiveQueueStep, talk.pair.remote), 0);
+  (void)talk.local().worker().Call(&CloseCountersAndPostStep,
+                                   CloseOrder{talk.pair.local, talk.MakeRequest({.size = 8}, 77)});
+  talk.local().worker().Kill();
+  talk.CloseSender();
+  const Polled polled = talk.remote().worker().Call(
+      &PollManyStep, PollManyOrder{.qp = talk.pair.remote, .entries = 1, .limit_ms = 200});
+  if (polled.count == 1) {
+    EXPECT_EQ(talk.remote().worker().Call(&TakeOneEventStep, talk.pair.remote), 1);
+  }
 }
 
 // ---- the sender's end

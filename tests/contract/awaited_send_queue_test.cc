@@ -164,6 +164,23 @@ TEST_P(AwaitedSendQueue, OnlySolicitedMessagesRaiseTheEventOfAQueueThatIsArmedFo
   }
 }
 
+TEST_P(AwaitedSendQueue, ASolicitedArmingOutlivesBurstsOfOtherMessages) {
+  WithEvents talk(GetParam());
+  ASSERT_NO_FATAL_FAILURE(talk.Begin());
+  for (int i = 0; i < 100; i++) {
+    ASSERT_NO_FATAL_FAILURE(talk.Arm(true));
+    for (int k = 0; k < i % 5; k++) ASSERT_NO_FATAL_FAILURE(talk.Post({.size = 8}));
+    ASSERT_NO_FATAL_FAILURE(talk.AwaitAll());
+    ASSERT_NO_FATAL_FAILURE(talk.ReceiveAll());
+    ASSERT_NO_FATAL_FAILURE(talk.Exchange({.size = i % 2 == 0 ? 8u : 300u}));
+    talk.ExpectNoEvent();
+    ASSERT_NO_FATAL_FAILURE(talk.Send({.size = 8, .flags = kSolicited}));
+    talk.ExpectEvent();
+    talk.ExpectNoEvent();
+    ASSERT_NO_FATAL_FAILURE(talk.ReceiveAll());
+  }
+}
+
 TEST_P(AwaitedSendQueue, AnArmingForAllMessagesHoldsBesideOneForSolicitedOnes) {
   WithEvents talk(GetParam());
   ASSERT_NO_FATAL_FAILURE(talk.Begin());

@@ -2,6 +2,8 @@
 // time. See awaited_send_test.cc.
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <array>
@@ -227,6 +229,25 @@ uint32_t AnswerStep(State& state, const StreamOrder& order) {
   return kStream;
 }
 
+// As AnswerStep, while a timer's handler arms the receive queue.
+ibv_cq* armed_by_handler = nullptr;
+uint32_t AnswerBesideHandlerStep(State& state, const StreamOrder& order) {
+  armed_by_handler = ReceiveCqOf(state, order.qp);
+  struct sigaction arms {};
+  arms.sa_handler = [](int) { ibv_req_notify_cq(armed_by_handler, 1); };
+  arms.sa_flags = SA_RESTART;
+  struct sigaction before {};
+  sigaction(SIGALRM, &arms, &before);
+  const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 137},
+                        .it_value = {.tv_sec = 0, .tv_usec = 137}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const uint32_t good = AnswerStep(state, order);
+  const itimerval never{};
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  return good;
+}
+
 // Posts `count` receives of kReceiveBytes.
 struct ReceivesOrder {
   StreamOrder stream;
@@ -383,6 +404,26 @@ TEST_P(AwaitedSendStream, AMessageHasCompletedWhenItsAnswerIsPolled) {
     EXPECT_EQ(talk.local().worker().Call(&AnswerStep, at_local), kStream);
     EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
   }
+}
+
+// ibv_req_notify_cq is a system call of the kernel's drivers, so a handler may make it at any time.
+TEST_P(AwaitedSendStream, AHandlerArmsTheQueueDuringPostsAndPolls) {
+  if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "two threads would share the handler";
+  TalkSpec spec;
+  spec.qp.sleeps = true;  // its queues have channels
+  spec.create_receiver = [](Side& side, QpSpec qp) {
+    qp.sleeps = true;
+    return side.CreateQp(qp);
+  };
+  Streams talk(GetParam(), spec);
+  ASSERT_NO_FATAL_FAILURE(talk.Begin());
+  ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
+  StreamOrder at_local = talk.forth, at_remote = talk.back;
+  std::swap(at_local.receive_key, at_remote.receive_key);
+  at_local.begins = true;
+  talk.remote().worker().Begin(&AnswerBesideHandlerStep, at_remote);
+  EXPECT_EQ(talk.local().worker().Call(&AnswerStep, at_local), kStream);
+  EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
 }
 
 EACH_WAY_OF_SIDES(AwaitedSendStream);

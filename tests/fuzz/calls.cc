@@ -195,6 +195,7 @@ void Calls::AddVerbs(const DataScene& data) {
   Add(CallOp::kOpenLane, OpenLaneIn{qp, 1});
   Add(CallOp::kOpenLaneCounter, HandleIn{qp, 0});
   Add(CallOp::kRaiseLaneEvent, HandleIn{qp, 0});
+  Add(CallOp::kCloseSentLane, HandleIn{qp, 0});
   Add(CallOp::kDestroyQp, HandleIn{qp, 0});
   CreateAhIn ah{};
   ah.pd = pd;
