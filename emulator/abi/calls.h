@@ -349,8 +349,8 @@ struct RaiseCqIn {
 // Brings the descriptor of a queue pair's lane (send_lane.h). kOpenLaneCounter brings that of the
 // counter of the receiver's channel, for the sender (ENOENT: none). kRaiseLaneEvent raises this
 // counter for a thread that cannot. kCloseSentLane makes the receiver's host take the messages, and
-// raise the event, for a sender without the counter. kCloseLanes takes the messages of all lanes, so that their
-// completions are in the rings.
+// raise the event, for a sender without the counter. kCloseLanes takes the messages of all lanes,
+// so that their completions are in the rings.
 struct OpenLaneIn {
   uint32_t handle;
   uint32_t receives;  // 1: the lane by which the queue pair receives; 0: by which it sends

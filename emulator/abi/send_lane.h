@@ -103,7 +103,12 @@ struct SendLane {
   // request of the other direction that it has executed. So a message in the lane acknowledges
   // these requests. Bit 31: valid.
   alignas(64) uint32_t acknowledged;
+  // The receiver's host writes this: the PSN before which its QP's requests have completed, and the
+  // program can poll that. No message is added before these are the acknowledged ones: a program
+  // may await the completion of its request, and then the answer.
+  uint32_t completed;
   static constexpr uint32_t kAcknowledges = uint32_t{1} << 31;
+  static constexpr uint32_t kPsnHalf = uint32_t{1} << 23;
   alignas(64) uint64_t armed;  // a LaneArm
   // Messages that were added. Its number has kClosed when the lane is closed. The sender's program
   // adds, and a host opens and closes.
@@ -177,6 +182,15 @@ struct SendLane {
     std::atomic_ref(acknowledged).store(psn_after | kAcknowledges, std::memory_order_release);
   }
   uint32_t Acknowledged() { return std::atomic_ref(acknowledged).load(std::memory_order_acquire); }
+  void SetCompleted(uint32_t psn) {
+    std::atomic_ref(completed).store(psn, std::memory_order_release);
+  }
+  // Returns true if the receiver's QP has completed all requests that this QP has executed.
+  bool HasCompleted() {
+    const uint32_t executed = Acknowledged();
+    const uint32_t done = std::atomic_ref(completed).load(std::memory_order_acquire);
+    return (executed & kAcknowledges) == 0 || ((done - executed) & kPsnHalf) == 0;
+  }
   // Returns true when all taken messages are placed.
   bool IsQuiet() { return Placed() == Taken().count; }
 

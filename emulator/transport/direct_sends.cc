@@ -91,6 +91,7 @@ bool DirectSends::Execute(Time now, QpContext& context, SendWqe& request) {
   peer.responder.receive = core_.env.verbs.TakeReceive(*peer.qp);
   if (!peer.responder.receive || !Place(context, request)) return false;
   CountAtResponder(peer, context.epoch);
+  core_.lanes.ShowExecuted(peer);
   if (!FinishReceive(core_, now, peer, &train_, IBV_WC_SUCCESS, request.length)) {
     // The queue has overrun. The responder then sends no acknowledgement (Responder::Accept), so
     // the request fails as one that is lost.

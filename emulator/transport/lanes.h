@@ -84,6 +84,7 @@ class Lanes {
   static void ShowCompleted(QpContext& context) {
     std::atomic_ref(context.qp->control->completed)
         .store(context.requester.consumer, std::memory_order_release);
+    context.received_lane->memory->lane().SetCompleted(context.requester.unacked_psn);
   }
   static bool IsReceiving(const QpContext& context) {
     return context.received_lane && context.received_lane->is_open;

@@ -76,7 +76,6 @@ bool FinishReceive(Core& core, Time now, QpContext& context, const Train* train,
   s.payload_waits = false;
   s.receive_key = s.receive->sges.size() == 1 ? s.receive->sges[0].lkey : 0;
   s.receive.reset();
-  core.lanes.ShowExecuted(context);
   return core.CompleteReceive(now, context, entry, train != nullptr && train->headers.solicited);
 }
 
@@ -397,6 +396,7 @@ void Responder::Accept(Time now, QpContext& context, const Train& train) {
     if (train.ends) s.msn = PsnAdd(s.msn, 1);
   }
   if (train.ends && (info.send || info.imm)) {
+    core_.lanes.ShowExecuted(context);
     const bool posted = FinishReceive(core_, now, context, &train,
                                       invalidated ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR,
                                       info.write ? s.write_length : s.received);

@@ -289,7 +289,7 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   if (!UseSent(qp, permit.lane)) return false;
   SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
-  if (added.number != permit.lane_number ||
+  if (added.number != permit.lane_number || !lane.HasCompleted() ||
       !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
     return false;
   }
