@@ -27,6 +27,7 @@ bool IsOpen(SendLane* lane) {
 // the same (CompletionQueue::MoveArming), and the first of the two has the lane's arming.
 void ArmHere(CompletionQueue& cq, SendLane* lane, uint32_t kind) {
   CqControl& control = *cq.control;
+  const uint32_t producer = cq.ring.Producer();
   std::atomic_ref armed(control.armed);
   uint32_t now = armed.load(std::memory_order_seq_cst);
   const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
@@ -34,6 +35,7 @@ void ArmHere(CompletionQueue& cq, SendLane* lane, uint32_t kind) {
     const uint32_t word = ArmedWord(kind, cq.ring.Consumer(), takes);
     if (armed.compare_exchange_weak(now, word, std::memory_order_seq_cst)) break;
   }
+  bool has_moved = false;
   if (ArmedKind(now) == kCqArmedInLane && lane != nullptr) {
     const LaneArm arm = lane->Disarm([](const LaneArm&) { return true; }, 0);
     const uint32_t added = lane->Added().count;
@@ -41,10 +43,13 @@ void ArmHere(CompletionQueue& cq, SendLane* lane, uint32_t kind) {
         arm.Asks((lane->MessageAt(added - 1).flags & LaneMessage::kIsSolicited) != 0)) {
       RaiseEvent(cq);  // the thread that has added the message finds no arming any more
     } else {
+      has_moved = arm.kind == kCqArmedAny;
       kind = std::max(kind, arm.kind);
     }
   }
   ArmCq(control, kind, cq.ring.Consumer());
+  // While the arming moved, the host saw none.
+  if (has_moved && cq.ring.Producer() != producer && control.DisarmAny()) RaiseEvent(cq);
 }
 
 // Arms the queue in its open lane, and moves an arming there. Returns false if the lane was closed.

@@ -229,6 +229,36 @@ uint32_t AnswerStep(State& state, const StreamOrder& order) {
   return kStream;
 }
 
+// As AnswerStep, but the side looks for the completion of its message after the event of the
+// answer, and before it polls the answer (ib_send_lat -e). Both sides have armed their receive
+// queues.
+uint32_t AnswerAfterEventStep(State& state, const StreamOrder& order) {
+  ibv_cq* const send_cq = state.qps[static_cast<size_t>(order.qp)].send_cq;
+  ibv_cq* const receive_cq = ReceiveCqOf(state, order.qp);
+  if (order.begins && !PostStreamMessage(state, order, 0)) return 0;
+  for (uint32_t i = 0; i < kStream; i++) {
+    ibv_cq* raised = nullptr;
+    void* user = nullptr;
+    pollfd waiting{receive_cq->channel->fd, POLLIN, 0};
+    if (poll(&waiting, 1, kPatience_ms) != 1) return i;
+    if (ibv_get_cq_event(receive_cq->channel, &raised, &user) != 0) return i;
+    ibv_ack_cq_events(raised, 1);
+    if (ibv_req_notify_cq(receive_cq, 0) != 0) return i;
+    ibv_wc wc{};
+    const bool has_sent = order.begins || i > 0;
+    if (has_sent && (ibv_poll_cq(send_cq, 1, &wc) != 1 || wc.status != IBV_WC_SUCCESS)) return i;
+    if (ibv_poll_cq(receive_cq, 1, &wc) != 1) return i;
+    if (MessageOf(wc) != i || !PostStreamReceive(state, order, wc.wr_id)) return i;
+    const uint32_t next = order.begins ? i + 1 : i;
+    if (next < kStream && !PostStreamMessage(state, order, next)) return i;
+  }
+  return kStream;
+}
+
+int ArmReceiveQueueOfStep(State& state, const StreamOrder& order) {
+  return ibv_req_notify_cq(ReceiveCqOf(state, order.qp), 0);
+}
+
 // As AnswerStep, while a timer's handler arms the receive queue.
 ibv_cq* armed_by_handler = nullptr;
 uint32_t AnswerBesideHandlerStep(State& state, const StreamOrder& order) {
@@ -404,6 +434,26 @@ TEST_P(AwaitedSendStream, AMessageHasCompletedWhenItsAnswerIsPolled) {
     EXPECT_EQ(talk.local().worker().Call(&AnswerStep, at_local), kStream);
     EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
   }
+}
+
+TEST_P(AwaitedSendStream, AMessageHasCompletedAtTheEventOfItsAnswer) {
+  TalkSpec spec;
+  spec.qp.sleeps = true;
+  spec.create_receiver = [](Side& side, QpSpec qp) {
+    qp.sleeps = true;
+    return side.CreateQp(qp);
+  };
+  Streams talk(GetParam(), spec);
+  ASSERT_NO_FATAL_FAILURE(talk.Begin());
+  ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
+  StreamOrder at_local = talk.forth, at_remote = talk.back;
+  std::swap(at_local.receive_key, at_remote.receive_key);
+  at_local.begins = true;
+  ASSERT_EQ(talk.remote().worker().Call(&ArmReceiveQueueOfStep, at_remote), 0);
+  ASSERT_EQ(talk.local().worker().Call(&ArmReceiveQueueOfStep, at_local), 0);
+  talk.remote().worker().Begin(&AnswerAfterEventStep, at_remote);
+  EXPECT_EQ(talk.local().worker().Call(&AnswerAfterEventStep, at_local), kStream);
+  EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
 }
 
 // ibv_req_notify_cq is a system call of the kernel's drivers, so a handler may make it at any time.
