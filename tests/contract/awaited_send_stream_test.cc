@@ -293,6 +293,17 @@ int PostReceivesStep(State& state, const ReceivesOrder& order) {
   return 0;
 }
 
+// Both sides have a queue for each kind of completion, with channels if they sleep.
+TalkSpec WithChannels(bool sleeps) {
+  TalkSpec spec;
+  spec.qp.sleeps = sleeps;
+  spec.create_receiver = [sleeps](Side& side, QpSpec qp) {
+    qp.sleeps = sleeps;
+    return side.CreateQp(qp);
+  };
+  return spec;
+}
+
 // A conversation that continues as a stream.
 class Streams : public Conversation {
  public:
@@ -317,6 +328,24 @@ class Streams : public Conversation {
            uint32_t (*receive)(State&, const StreamOrder&)) {
     remote().worker().Begin(receive, AtRemote(forth));
     EXPECT_EQ(local().worker().Call(send, forth), kStream);
+    EXPECT_EQ(remote().worker().Finish<uint32_t>(), kStream);
+  }
+  // Connects the sides, which then answer each other. The local side begins. If they sleep, both
+  // have armed their receive queues before.
+  void TakeTurns(uint32_t (*local_step)(State&, const StreamOrder&),
+                 uint32_t (*remote_step)(State&, const StreamOrder&), bool sleeps) {
+    ASSERT_NO_FATAL_FAILURE(Begin());
+    ASSERT_NO_FATAL_FAILURE(BeginBack());
+    StreamOrder at_local = forth, at_remote = back;
+    std::swap(at_local.receive_key, at_remote.receive_key);
+    at_local.begins = true;
+    at_local.sleeps = at_remote.sleeps = sleeps;
+    if (sleeps) {
+      ASSERT_EQ(remote().worker().Call(&ArmReceiveQueueOfStep, at_remote), 0);
+      ASSERT_EQ(local().worker().Call(&ArmReceiveQueueOfStep, at_local), 0);
+    }
+    remote().worker().Begin(remote_step, at_remote);
+    EXPECT_EQ(local().worker().Call(local_step, at_local), kStream);
     EXPECT_EQ(remote().worker().Finish<uint32_t>(), kStream);
   }
   StreamOrder AtRemote(StreamOrder order) const {
@@ -403,77 +432,27 @@ TEST_P(AwaitedSendStream, SidesWithOneQueueEachTakeTurns) {
     spec.qp.one_cq = true;
     spec.qp.sleeps = sleeps;
     Streams talk(GetParam(), spec);
-    ASSERT_NO_FATAL_FAILURE(talk.Begin());
-    ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
-    StreamOrder at_local = talk.forth, at_remote = talk.back;
-    std::swap(at_local.receive_key, at_remote.receive_key);
-    at_local.begins = true;
-    at_local.sleeps = at_remote.sleeps = sleeps;
-    talk.remote().worker().Begin(&TakeTurnsStep, at_remote);
-    EXPECT_EQ(talk.local().worker().Call(&TakeTurnsStep, at_local), kStream);
-    EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
+    talk.TakeTurns(&TakeTurnsStep, &TakeTurnsStep, sleeps);
   }
 }
 
 TEST_P(AwaitedSendStream, AMessageHasCompletedWhenItsAnswerIsPolled) {
   for (const bool sleeps : {false, true}) {
-    TalkSpec spec;
-    spec.qp.sleeps = sleeps;
-    spec.create_receiver = [sleeps](Side& side, QpSpec qp) {
-      qp.sleeps = sleeps;
-      return side.CreateQp(qp);
-    };
-    Streams talk(GetParam(), spec);
-    ASSERT_NO_FATAL_FAILURE(talk.Begin());
-    ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
-    StreamOrder at_local = talk.forth, at_remote = talk.back;
-    std::swap(at_local.receive_key, at_remote.receive_key);
-    at_local.begins = true;
-    at_local.sleeps = at_remote.sleeps = sleeps;
-    talk.remote().worker().Begin(&AnswerStep, at_remote);
-    EXPECT_EQ(talk.local().worker().Call(&AnswerStep, at_local), kStream);
-    EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
+    Streams talk(GetParam(), WithChannels(sleeps));
+    talk.TakeTurns(&AnswerStep, &AnswerStep, sleeps);
   }
 }
 
 TEST_P(AwaitedSendStream, AMessageHasCompletedAtTheEventOfItsAnswer) {
-  TalkSpec spec;
-  spec.qp.sleeps = true;
-  spec.create_receiver = [](Side& side, QpSpec qp) {
-    qp.sleeps = true;
-    return side.CreateQp(qp);
-  };
-  Streams talk(GetParam(), spec);
-  ASSERT_NO_FATAL_FAILURE(talk.Begin());
-  ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
-  StreamOrder at_local = talk.forth, at_remote = talk.back;
-  std::swap(at_local.receive_key, at_remote.receive_key);
-  at_local.begins = true;
-  ASSERT_EQ(talk.remote().worker().Call(&ArmReceiveQueueOfStep, at_remote), 0);
-  ASSERT_EQ(talk.local().worker().Call(&ArmReceiveQueueOfStep, at_local), 0);
-  talk.remote().worker().Begin(&AnswerAfterEventStep, at_remote);
-  EXPECT_EQ(talk.local().worker().Call(&AnswerAfterEventStep, at_local), kStream);
-  EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
+  Streams talk(GetParam(), WithChannels(true));
+  talk.TakeTurns(&AnswerAfterEventStep, &AnswerAfterEventStep, true);
 }
 
 // ibv_req_notify_cq is a system call of the kernel's drivers, so a handler may make it at any time.
 TEST_P(AwaitedSendStream, AHandlerArmsTheQueueDuringPostsAndPolls) {
   if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "two threads would share the handler";
-  TalkSpec spec;
-  spec.qp.sleeps = true;  // its queues have channels
-  spec.create_receiver = [](Side& side, QpSpec qp) {
-    qp.sleeps = true;
-    return side.CreateQp(qp);
-  };
-  Streams talk(GetParam(), spec);
-  ASSERT_NO_FATAL_FAILURE(talk.Begin());
-  ASSERT_NO_FATAL_FAILURE(talk.BeginBack());
-  StreamOrder at_local = talk.forth, at_remote = talk.back;
-  std::swap(at_local.receive_key, at_remote.receive_key);
-  at_local.begins = true;
-  talk.remote().worker().Begin(&AnswerBesideHandlerStep, at_remote);
-  EXPECT_EQ(talk.local().worker().Call(&AnswerStep, at_local), kStream);
-  EXPECT_EQ(talk.remote().worker().Finish<uint32_t>(), kStream);
+  Streams talk(GetParam(), WithChannels(true));
+  talk.TakeTurns(&AnswerStep, &AnswerBesideHandlerStep, false);
 }
 
 EACH_WAY_OF_SIDES(AwaitedSendStream);
