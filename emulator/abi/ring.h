@@ -166,7 +166,7 @@ struct ChannelEntry {
   uint64_t cq_cookie;  // 0: the CQ was destroyed; take another event from the counter
 };
 
-// What a program asks its host to raise of an event (kRaiseCq).
+// The part of an event that a program asks its host to raise (kRaiseCq).
 enum class EventPart : uint32_t {
   kAll,    // an entry in the channel's ring, and the counter
   kCount,  // the counter; the event is in ChannelControl

@@ -246,6 +246,15 @@ struct SendLane {
     }
   }
 
+  // Returns true if the last one of `count` messages should have raised the event of this arming,
+  // but the thread that added the message has not looked at the arming.
+  bool OwesEvent(const LaneArm& arm, uint32_t count) {
+    if (arm.kind == 0 || count == 0 || arm.IsAfter(count)) return false;
+    const uint32_t last =
+        std::atomic_ref(MessageAt(count - 1).flags).load(std::memory_order_relaxed);
+    return arm.Asks((last & LaneMessage::kIsSolicited) != 0);
+  }
+
   // ---- the sender's program, one thread at a time
 
   // Returns true if the receiver's CQ has a channel.

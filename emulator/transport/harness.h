@@ -241,6 +241,24 @@ class World {
                               e.At(0), buffer_bytes, e.At(0)});
     return e;
   }
+  // Makes an RC endpoint whose receive CQ is on the channel.
+  Endpoint MakeWithChannel(Node& node, const CompletionChannel& channel, size_t buffer_bytes) {
+    Endpoint e = Make(node, IBV_QPT_RC, buffer_bytes);
+    e.recv_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, channel.handle, 63, 0, 0x77});
+    e.qp = *node.verbs.CreateQp(kGroup, {node.pd->handle,
+                                         e.send_cq->handle,
+                                         e.recv_cq->handle,
+                                         0,
+                                         IBV_QPT_RC,
+                                         false,
+                                         {.max_send_wr = 31,
+                                          .max_recv_wr = 31,
+                                          .max_send_sge = 1,
+                                          .max_recv_sge = 1,
+                                          .max_inline_data = 0},
+                                         3});
+    return e;
+  }
   void Modify(Endpoint& e, const ibv_qp_attr& attr, int mask) {
     const Status done = e.node->verbs.ModifyQp(now, kGroup, e.qp->handle, mask, attr);
     ASSERT_TRUE(done.has_value()) << "state " << attr.qp_state << " errno " << done.error().code;

@@ -23,31 +23,11 @@ class LaneEventsTest : public ::testing::TestWithParam<bool> {
     }
     channel = *world.b().verbs.CreateChannel(kGroup, world.b().context->handle);
     x = world.Make(world.a, IBV_QPT_RC, 4096);
-    y = MakeReceiver();
+    y = world.MakeWithChannel(world.b(), *channel, 4096);
     world.Join(x, y);
     for (uint64_t i = 0; i < 16; i++)
       y.PostReceive(i, {y.Sge(i * kEventReceiveBytes, kEventReceiveBytes)});
     for (int i = 0; i < 3; i++) SendByHosts();
-  }
-  // As World::Make, but the receive queue is on the channel.
-  Endpoint MakeReceiver() {
-    Node& node = world.b();
-    Endpoint e = world.Make(node, IBV_QPT_RC, 4096);
-    EXPECT_TRUE(node.verbs.DestroyQp(world.now, kGroup, e.qp->handle));
-    e.recv_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, channel->handle, 63, 0, 0x77});
-    e.qp = *node.verbs.CreateQp(kGroup, {node.pd->handle,
-                                         e.send_cq->handle,
-                                         e.recv_cq->handle,
-                                         0,
-                                         IBV_QPT_RC,
-                                         false,
-                                         {.max_send_wr = 16,
-                                          .max_recv_wr = 16,
-                                          .max_send_sge = 1,
-                                          .max_recv_sge = 1,
-                                          .max_inline_data = 0},
-                                         3});
-    return e;
   }
   void SendByHosts() {
     x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 16)});
@@ -100,6 +80,17 @@ class LaneEventsTest : public ::testing::TestWithParam<bool> {
     lane->HavePlaced(1);
     const uint32_t at = y.qp->recv_ring.Consumer();
     ASSERT_TRUE(y.qp->recv_ring.MoveConsumer(at, y.qp->recv_ring.Next(at)));
+  }
+  // The receiver has sent a request. The sender's program answers it by the lane, before the
+  // acknowledgement. The answer acknowledges so many PSNs.
+  void AnswerEarly(uint32_t psns) {
+    Arm();
+    x.PostReceive(7, {x.Sge(0, 4096)});
+    y.Post(SendWr(IBV_WR_SEND, 55), {y.Sge(0, 600)});
+    world.Ring(y);
+    (void)world.b().engine.Work(world.now);
+    Add(0, PsnAdd(y.qp->attr.sq_psn, psns) | SendLane::kAcknowledges);
+    CloseLanes();
   }
   void CloseLanes() { world.b().engine.CloseLanes(); }
   uint64_t Counted() { return world.b().counters.value(channel->counter); }
@@ -224,18 +215,9 @@ TEST_P(LaneEventsTest, AnArmedQueueIsAsBeforeAfterAForgedWord) {
   EXPECT_EQ(Events(), 0u) << "there is no lane";
 }
 
-// The receiver has sent a request, which the sender's program has received. Its answer comes by the
-// lane, before the acknowledgement.
 TEST_P(LaneEventsTest, AMessageAcknowledgesWhatItAnswers) {
   if (GetParam()) GTEST_SKIP() << "one host has executed the request";
-  Arm();
-  x.PostReceive(7, {x.Sge(0, 4096)});
-  y.Post(SendWr(IBV_WR_SEND, 55), {y.Sge(0, 600)});
-  world.Ring(y);
-  (void)world.b().engine.Work(world.now);
-  const uint32_t psn = y.qp->attr.sq_psn;
-  Add(0, PsnAdd(psn, 1) | SendLane::kAcknowledges);
-  CloseLanes();
+  AnswerEarly(1);
   const auto sent = y.Sent();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].wr_id, 55u);
@@ -247,13 +229,7 @@ TEST_P(LaneEventsTest, AMessageAcknowledgesWhatItAnswers) {
 
 TEST_P(LaneEventsTest, AFalseAcknowledgementCompletesNothing) {
   if (GetParam()) GTEST_SKIP() << "one host has executed the request";
-  Arm();
-  x.PostReceive(7, {x.Sge(0, 4096)});
-  y.Post(SendWr(IBV_WR_SEND, 55), {y.Sge(0, 600)});
-  world.Ring(y);
-  (void)world.b().engine.Work(world.now);
-  Add(0, PsnAdd(y.qp->attr.sq_psn, 1000) | SendLane::kAcknowledges);
-  CloseLanes();
+  AnswerEarly(1000);
   EXPECT_TRUE(y.Sent().empty());
   world.Run();
   EXPECT_EQ(y.Sent().size(), 1u);

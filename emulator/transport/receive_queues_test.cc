@@ -96,28 +96,9 @@ class Solicited : public ::testing::TestWithParam<bool> {
   Solicited() : world(GetParam()) {
     x = world.Make(world.a, IBV_QPT_RC, 8192);
     channel = *world.b().verbs.CreateChannel(kGroup, world.b().context->handle);
-    y = MakeWithChannel();
+    y = world.MakeWithChannel(world.b(), *channel, 8192);
     world.Join(x, y);
     for (uint64_t i = 0; i < 8; ++i) y.PostReceive(i, {y.Sge(0, 4096)});
-  }
-  // Like World::Make, but the receive queue's completions notify the channel.
-  Endpoint MakeWithChannel() {
-    Node& node = world.b();
-    Endpoint e = world.Make(node, IBV_QPT_RC, 8192);
-    e.recv_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, channel->handle, 63, 0, 0x77});
-    e.qp = *node.verbs.CreateQp(kGroup, {node.pd->handle,
-                                         e.send_cq->handle,
-                                         e.recv_cq->handle,
-                                         0,
-                                         IBV_QPT_RC,
-                                         false,
-                                         {.max_send_wr = 15,
-                                          .max_recv_wr = 15,
-                                          .max_send_sge = 1,
-                                          .max_recv_sge = 1,
-                                          .max_inline_data = 0},
-                                         3});
-    return e;
   }
   void Arm(uint32_t how) { y.recv_cq->control->armed = how; }
   void Do(rxe_send_wr wr, uint32_t bytes = 16) {

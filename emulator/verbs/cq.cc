@@ -116,13 +116,7 @@ void CompletionQueue::MoveArming(SendLane& closed, uint32_t added) {
   std::atomic_ref armed(control->armed);
   if (ArmedKind(armed.load(std::memory_order_seq_cst)) != kCqArmedInLane) return;
   const LaneArm arm = closed.Disarm([](const LaneArm&) { return true; }, 0);
-  // The thread that added the last message may not have looked at the arming yet.
-  bool raises = false;
-  if (arm.kind != kCqUnarmed && added > 0 && !arm.IsAfter(added)) {
-    const uint32_t flags =
-        std::atomic_ref(closed.MessageAt(added - 1).flags).load(std::memory_order_relaxed);
-    raises = arm.Asks((flags & LaneMessage::kIsSolicited) != 0);
-  }
+  const bool raises = closed.OwesEvent(arm, added);
   const uint32_t kind = raises ? kCqUnarmed : arm.kind;
   uint32_t now = armed.load(std::memory_order_seq_cst);
   while (ArmedKind(now) == kCqArmedInLane || ArmedKind(now) < kind) {

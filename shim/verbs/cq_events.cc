@@ -38,10 +38,8 @@ void ArmHere(CompletionQueue& cq, SendLane* lane, uint32_t kind) {
   bool has_moved = false;
   if (ArmedKind(now) == kCqArmedInLane && lane != nullptr) {
     const LaneArm arm = lane->Disarm([](const LaneArm&) { return true; }, 0);
-    const uint32_t added = lane->Added().count;
-    if (arm.kind != kCqUnarmed && added > 0 && !arm.IsAfter(added) &&
-        arm.Asks((lane->MessageAt(added - 1).flags & LaneMessage::kIsSolicited) != 0)) {
-      RaiseEvent(cq);  // the thread that has added the message finds no arming any more
+    if (lane->OwesEvent(arm, lane->Added().count)) {
+      RaiseEvent(cq);
     } else {
       has_moved = arm.kind == kCqArmedAny;
       kind = std::max(kind, arm.kind);

@@ -148,7 +148,6 @@ bool Open(QueuePair& qp) {
   if (offer.number == 0) return false;
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
-  std::atomic_ref(cq.opens_lanes).store(1, std::memory_order_seq_cst);
   std::atomic_ref refuses(cq.control->refuses_lanes);
   // Polls of a queue for one thread take no lock.
   if (cq.has_timestamps || cq.single_threaded) refuses.store(1, std::memory_order_seq_cst);

@@ -76,7 +76,6 @@ struct CompletionQueue {
   CqEntry current;                // the entry of start_poll and next_poll
   uint32_t comp_events_reported;  // under the channel's lock
   QueuePair* lanes;               // those with a lane for messages (lanes.h); under `lock`
-  uint32_t opens_lanes;           // 1: a queue pair may have opened a lane
   uint32_t uses_events;           // 1: the program has armed the queue (cq_events.h)
   SendLane* armed_lane;           // the lane that may have the arming
   uint32_t lane_users;            // threads that use `armed_lane`

@@ -284,7 +284,7 @@ int CloseCountersAndPostStep(State& state, const CloseOrder& order) {
   return ibv_post_send(state.qps[static_cast<size_t>(order.qp)].qp, &wr, &bad);
 }
 
-// Such a program may lose its device. What arrives has its event nevertheless.
+// The program may lose its device. If the message arrives nevertheless, it raises the event.
 TEST_P(AwaitedSendEnd, AMessageOfAProgramThatClosesAllDescriptorsHasItsEvent) {
   if (GetParam() == Sides::kOneProcess) GTEST_SKIP() << "the receiver would lose its own";
   TalkSpec spec = WithSleepingReceiver();

@@ -21,7 +21,7 @@ from machine import CRASHED_STATUS, Machine  # noqa: E402
 SUITE = "softroce.real_peer"
 LIMIT_S = int(os.environ.get("TEST_TIMEOUT", "3600")) - 60  # before Bazel ends us without a word
 MACHINES = 4  # gives up the rest after this many machines
-NO_CASE = "machine"  # stands for the case in a crash before the first case or between two
+NO_CASE = "machine"  # the name of a crash while no case runs
 
 
 class Run:
