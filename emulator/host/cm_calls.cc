@@ -1,6 +1,7 @@
 #include "emulator/host/cm_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "emulator/host/calls/struct_reply.h"
@@ -38,12 +39,12 @@ Reply CmCalls::Command(Time now, ProcessId process, GroupId group, uint32_t comm
   } target;
   if (body.size() < sizeof target) return FailedReply(EINVAL);
   std::memcpy(&target, body.data(), sizeof target);
-  Reply reply;
-  reply.body.resize(kMaxCmResponseBytes);
-  const Result<size_t> filled = cm_.Call(now, group, process, target.channel, command,
-                                         body.subspan(sizeof target), reply.body);
+  std::array<std::byte, kMaxCmResponseBytes> response{};
+  const Result<size_t> filled =
+      cm_.Call(now, group, process, target.channel, command, body.subspan(sizeof target), response);
   if (!filled) return FailedReply(filled.error().code);
-  reply.body.resize(*filled);
+  Reply reply;
+  reply.body.assign(response.data(), response.data() + *filled);
   if (command == RDMA_USER_CM_CMD_GET_EVENT) ApplyEventRules(now, process, reply.body);
   return reply;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "emulator/abi/sequence.h"
 #include "emulator/base/nothing_queued.h"
@@ -111,10 +112,10 @@ Reply HostEventOffers::FetchAhead(const ConnectedProcess& process, const Maker& 
     const auto bytes = std::as_bytes(std::span(&front->response, 1));
     return Reply{.error = 0, .body = {bytes.begin(), bytes.end()}, .descriptors = {}};
   };
-  return RunSequence(fetch.body, {[] { return true; }, call,
-                                  [&](uint32_t channel, uint32_t id) {
-                                    return cm_.FindId(process.group, channel, id);
-                                  }});
+  const auto find_id = [&](uint32_t channel, uint32_t id) {
+    return cm_.FindId(process.group, channel, id);
+  };
+  return RunSequence(fetch.body, {[] { return true; }, std::ref(call), std::ref(find_id)});
 }
 
 }  // namespace rdmaemu

@@ -195,7 +195,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (pause_.active() && CanFail(header.op)) {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
     }
-    const Reply reply = doors_.calls.Call(now, process, caller->group, header.op, message);
+    Reply reply = doors_.calls.Call(now, process, caller->group, header.op, message);
     if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
     DoDeeds(now);
     return reply;
@@ -397,10 +397,16 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   Reply RunCalls(Time now, ProcessId process, GroupId group, std::span<const std::byte> body) {
     if (group == GroupId::kNone) return FailedReply(EPROTO);
     if (MayActAlone()) offers_.Remember(process, body);
-    return RunSequence(
-        body, {[this] { return !faults_.HasRules() && !StandsStill() && !faults_.HasDeeds(); },
-               [&](std::span<const std::byte> message) { return Call(now, process, message); },
-               [&](uint32_t channel, uint32_t id) { return cm_.FindId(group, channel, id); }});
+    const auto may_call = [this] {
+      return !faults_.HasRules() && !StandsStill() && !faults_.HasDeeds();
+    };
+    const auto call = [&](std::span<const std::byte> message) {
+      return Call(now, process, message);
+    };
+    const auto find_id = [&](uint32_t channel, uint32_t id) {
+      return cm_.FindId(group, channel, id);
+    };
+    return RunSequence(body, {may_call, std::ref(call), std::ref(find_id)});
   }
 
   // The caller has checked the process and the header.

@@ -1,9 +1,8 @@
 #include "emulator/host/sequence.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <optional>
-#include <vector>
 
 #include "emulator/abi/sequence.h"
 #include "emulator/abi/user_qp_attr.h"
@@ -26,29 +25,31 @@ void Store(std::span<std::byte> bytes, const T& value) {
 
 struct Step {
   StepHeader header;
-  std::span<const std::byte> in;
-};
+  const std::byte* bytes;
 
-// Returns the calls of a sequence, all of which are well-formed. nullopt: some are not.
-std::optional<std::vector<Step>> ParseSteps(std::span<const std::byte> body) {
-  if (body.size() < sizeof(SequenceIn) || body.size() > kMaxSequenceInBytes) return std::nullopt;
+  std::span<const std::byte> in() const { return {bytes, header.size}; }
+};
+using Steps = std::array<Step, kMaxSequenceSteps>;
+
+// Returns the calls of a sequence, in `steps`. Returns none unless all are well-formed.
+std::span<const Step> ParseSteps(std::span<const std::byte> body, Steps& steps) {
+  if (body.size() < sizeof(SequenceIn) || body.size() > kMaxSequenceInBytes) return {};
   const uint32_t count = Load<SequenceIn>(body).steps;
-  if (count == 0 || count > kMaxSequenceSteps) return std::nullopt;
-  std::vector<Step> steps;
+  if (count > steps.size()) return {};
   std::span<const std::byte> rest = body.subspan(sizeof(SequenceIn));
   for (uint32_t i = 0; i < count; i++) {
-    if (rest.size() < sizeof(StepHeader)) return std::nullopt;
+    if (rest.size() < sizeof(StepHeader)) return {};
     const auto header = Load<StepHeader>(rest);
     rest = rest.subspan(sizeof header);
     if (!HasTrait(header.op, kMayBeStep) || header.size > kMaxStepBytes ||
         rest.size() < PaddedStep(header.size)) {
-      return std::nullopt;
+      return {};
     }
-    steps.push_back({header, rest.first(header.size)});
+    steps[i] = {header, rest.data()};
     rest = rest.subspan(PaddedStep(header.size));
   }
-  if (!rest.empty()) return std::nullopt;
-  return steps;
+  if (!rest.empty()) return {};
+  return std::span(steps).first(count);
 }
 
 class Sequence {
@@ -139,53 +140,86 @@ class Sequence {
   rdma_ucm_event_resp event_{};
 };
 
-void AppendResult(uint32_t step, const Reply& reply, std::vector<std::byte>& out) {
-  const ResultHeader header{step, reply.error, static_cast<uint32_t>(reply.body.size()), 0};
-  const size_t at = out.size();
-  out.resize(at + sizeof header + PaddedStep(reply.body.size()));
-  std::memcpy(out.data() + at, &header, sizeof header);
-  std::copy(reply.body.begin(), reply.body.end(), out.data() + at + sizeof header);
+void Copy(std::span<const std::byte> from, std::byte* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
+
+// The message of one call.
+class Message {
+ public:
+  explicit Message(const Step& step) : size_(sizeof(CallHeader) + step.header.size) {
+    Store(bytes_, CallHeader{step.header.op, step.header.size});
+    Copy(step.in(), in().data());
+  }
+  std::span<std::byte> in() { return std::span(bytes_).first(size_).subspan(sizeof(CallHeader)); }
+  std::span<const std::byte> whole() const { return std::span(bytes_).first(size_); }
+
+ private:
+  const size_t size_;
+  std::array<std::byte, sizeof(CallHeader) + kMaxStepBytes> bytes_;
+};
+
+// The body of the reply to a sequence.
+class Results {
+ public:
+  bool HasRoomForOne() const {
+    return size_ + sizeof(ResultHeader) + kMaxStepBytes <= bytes_.size();
+  }
+  void Add(uint32_t step, const Reply& reply) {
+    const auto size = static_cast<uint32_t>(reply.body.size());
+    Store(std::span(bytes_).subspan(size_), ResultHeader{step, reply.error, size, 0});
+    size_ += sizeof(ResultHeader);
+    Copy(reply.body, bytes_.data() + size_);
+    std::fill_n(bytes_.data() + size_ + size, PaddedStep(size) - size, std::byte{});
+    size_ += PaddedStep(size);
+    count_++;
+  }
+  std::vector<std::byte> Take() {
+    Store(bytes_, SequenceOut{count_, 0});
+    return {bytes_.data(), bytes_.data() + size_};
+  }
+
+ private:
+  size_t size_ = sizeof(SequenceOut);
+  uint32_t count_ = 0;
+  std::array<std::byte, kMaxSequenceOutBytes> bytes_;
+};
 
 }  // namespace
 
 bool FetchesEvent(std::span<const std::byte> body) {
   constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
-  const auto steps = ParseSteps(body);
-  if (!steps || steps->front().header.op != kCommand + RDMA_USER_CM_CMD_GET_EVENT) return false;
-  return std::all_of(steps->begin() + 1, steps->end(), [&](const Step& step) {
+  Steps memory;
+  const std::span<const Step> steps = ParseSteps(body, memory);
+  if (steps.empty() || steps.front().header.op != kCommand + RDMA_USER_CM_CMD_GET_EVENT)
+    return false;
+  return std::ranges::all_of(steps.subspan(1), [&](const Step& step) {
     return step.header.op == kCommand + RDMA_USER_CM_CMD_QUERY;
   });
 }
 
 Reply RunSequence(std::span<const std::byte> body, const SequenceCalls& calls) {
-  const auto steps = ParseSteps(body);
-  if (!steps) return FailedReply(EINVAL);
+  Steps memory;
+  const std::span<const Step> steps = ParseSteps(body, memory);
+  if (steps.empty()) return FailedReply(EINVAL);
   Sequence sequence(Load<SequenceIn>(body).devices, calls);
-  Reply reply;
-  reply.body.resize(sizeof(SequenceOut));
-  SequenceOut out{};
-  std::vector<std::byte> message;
-  for (uint32_t i = 0; i < steps->size(); i++) {
-    const Step& step = (*steps)[i];
-    const size_t largest = sizeof(ResultHeader) + kMaxStepBytes;
-    if (!calls.may_call() || reply.body.size() + largest > kMaxSequenceOutBytes) break;
-    message.resize(sizeof(CallHeader) + step.in.size());
-    Store(message, CallHeader{step.header.op, step.header.size});
-    const auto in = std::span(message).subspan(sizeof(CallHeader));
-    std::ranges::copy(step.in, in.begin());
-    const auto decision = sequence.Complete(step, in);
+  Results results;
+  for (uint32_t i = 0; i < steps.size(); i++) {
+    const Step& step = steps[i];
+    if (!calls.may_call() || !results.HasRoomForOne()) break;
+    Message message(step);
+    const auto decision = sequence.Complete(step, message.in());
     if (decision == Sequence::Decision::kSkip) continue;
     if (decision == Sequence::Decision::kStop) break;
-    const Reply result = calls.call(message);
+    const Reply result = calls.call(message.whole());
     // Neither happens: no call of a sequence returns descriptors, and may_call excludes delays.
     if (result.is_late || !result.descriptors.empty() || result.body.size() > kMaxStepBytes) break;
-    AppendResult(i, result, reply.body);
-    out.results++;
+    results.Add(i, result);
     if (result.error != 0) break;
     sequence.Note(step, result.body);
   }
-  Store(std::span(reply.body), out);
+  Reply reply;
+  reply.body = results.Take();
   return reply;
 }
 

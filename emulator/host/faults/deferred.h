@@ -100,11 +100,13 @@ class Deferred {
   // Drops the items for which `gone` returns true.
   template <class Gone>
   void Forget(const Gone& gone) {
+    if (size() == 0) return;
     std::deque<T> dropped;
     Take(gone, dropped);
   }
   template <class Gone>
   void ForgetHeld(const Gone& gone) {
+    if (!holds()) return;
     std::deque<T> dropped;
     TakeHeld(gone, dropped);
   }
