@@ -311,6 +311,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   void DropStaleDeadlines() { engine_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return !StandsStill() && engine_.AwaitsCopies(); }
   bool AwaitsForms() const { return !StandsStill() && engine_.AwaitsForms(); }
+  uint64_t direct_sends() const { return engine_.direct_sends(); }
   bool HasFilledForms() { return !StandsStill() && engine_.HasFilledForms(); }
   bool AwaitsApplication(Time now) const {
     // While a barrier holds something, the host waits for the test to release it.
@@ -679,6 +680,7 @@ bool Host::Work(Time now) {
 }
 bool Host::AwaitsCopies() const { return impl_->AwaitsCopies(); }
 bool Host::AwaitsForms() const { return impl_->AwaitsForms(); }
+uint64_t Host::direct_sends() const { return impl_->direct_sends(); }
 bool Host::HasFilledForms() { return impl_->HasFilledForms(); }
 void Host::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Host::NextDeadline() const { return impl_->NextDeadline(); }

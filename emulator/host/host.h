@@ -213,6 +213,8 @@ class Host {
   bool AwaitsCopies() const;
   // Act as those of transport::Engine.
   bool AwaitsForms() const;
+  // Returns how many small SENDs the host has executed between its own programs in all.
+  uint64_t direct_sends() const;
   bool HasFilledForms();
   void Expire(Time now);
   // Returns when Expire must be called. May be too early, because timers of answered requests stay

@@ -18,6 +18,11 @@ namespace rdmaemu::runtime {
 struct SocketBytes {
   uint64_t sent, received;
 };
+// What a host has done in all.
+struct HostWork {
+  SocketBytes sockets;
+  uint64_t direct_sends;  // small SENDs between its own programs
+};
 
 class ContentionPolicy {
  public:
@@ -30,31 +35,40 @@ class ContentionPolicy {
   // Programs that answer each other send as much as they receive. Each of their messages waits for
   // the one before, so a wake-up would delay all of them.
   static constexpr uint64_t kOneDirection = 8;
+  // A host has long work, too, if it executes this number of SENDs between its own programs in an
+  // interval. Their programs have many requests at a time. A receiver that polls all the time reads
+  // each completion while the host still writes its neighbour, so that a SEND costs twice as much.
+  static constexpr uint64_t kManySends = 500;
   // Processors count as scarce for this long after the last sample that found them so. A host that
   // waits for a packet at the moment of a sample is not runnable.
   static constexpr Duration kHold = std::chrono::milliseconds(10);
 
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
-  // Returns true if threads may wait until the next sample. Call this when a sample is due. `bytes`
-  // is what the sockets have carried in all. `count_runnable` returns how many threads run, wait
-  // for a processor, or would do so if they did not wait for the host.
+  // Returns true if threads may wait until the next sample. Call this when a sample is due.
+  // `count_runnable` returns how many threads run, wait for a processor, or would do so if they did
+  // not wait for the host.
   template <class CountRunnable>
-  bool Sample(Time now, SocketBytes bytes, uint32_t processors, CountRunnable&& count_runnable) {
-    const Duration elapsed = now - sampled_at_;
-    const SocketBytes before = std::exchange(bytes_, bytes);
+  bool Sample(Time now, const HostWork& work, uint32_t processors, CountRunnable&& count_runnable) {
+    const auto intervals = static_cast<uint64_t>((now - sampled_at_) / kInterval);
+    const HostWork before = std::exchange(work_, work);
     sampled_at_ = now;
-    // A closed port takes its bytes with it.
-    if (bytes.sent < before.sent || bytes.received < before.received) return false;
-    const uint64_t sent = bytes.sent - before.sent, received = bytes.received - before.received;
-    if (sent + received < kLongWork * static_cast<uint64_t>(elapsed / kInterval)) return false;
-    if (std::max(sent, received) / kOneDirection < std::min(sent, received)) return false;
+    const bool has_many_sends = work.direct_sends - before.direct_sends >= kManySends * intervals;
+    if (!has_many_sends && !IsStream(before.sockets, work.sockets, intervals)) return false;
     if (count_runnable() > processors) scarce_at_ = now;
     return scarce_at_ && now - *scarce_at_ <= kHold;
   }
 
  private:
+  static bool IsStream(SocketBytes before, SocketBytes now, uint64_t intervals) {
+    // A closed port takes its bytes with it.
+    if (now.sent < before.sent || now.received < before.received) return false;
+    const uint64_t sent = now.sent - before.sent, received = now.received - before.received;
+    return sent + received >= kLongWork * intervals &&
+           std::max(sent, received) / kOneDirection >= std::min(sent, received);
+  }
+
   Time sampled_at_{};
-  SocketBytes bytes_{};
+  HostWork work_{};
   std::optional<Time> scarce_at_;
 };
 

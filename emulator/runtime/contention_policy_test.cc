@@ -14,16 +14,18 @@ class ContentionPolicyTest : public ::testing::Test {
     return Time(std::chrono::microseconds(microseconds));
   }
   // `sent` and `received` are the bytes since the last sample.
-  bool Sample(int64_t microseconds, uint64_t sent, uint32_t runnable, uint64_t received = 0) {
-    bytes.sent += sent;
-    bytes.received += received;
-    return policy.Sample(At(microseconds), bytes, kProcessors, [&] {
+  bool Sample(int64_t microseconds, uint64_t sent, uint32_t runnable, uint64_t received = 0,
+              uint64_t direct_sends = 0) {
+    work.sockets.sent += sent;
+    work.sockets.received += received;
+    work.direct_sends += direct_sends;
+    return policy.Sample(At(microseconds), work, kProcessors, [&] {
       counted++;
       return runnable;
     });
   }
   ContentionPolicy policy;
-  SocketBytes bytes{};
+  HostWork work{};
   int counted = 0;
 
   void SetUp() override { Sample(1'000'000, 0, 0); }
@@ -56,9 +58,18 @@ TEST_F(ContentionPolicyTest, LongWorkHasOneDirection) {
   EXPECT_FALSE(Sample(1'005'000, kLongWork, kProcessors + 1, kLongWork));
 }
 
+TEST_F(ContentionPolicyTest, ManySendsAreLongWork) {
+  constexpr uint64_t kManySends = ContentionPolicy::kManySends;
+  EXPECT_FALSE(Sample(1'001'000, 0, kProcessors + 1, 0, kManySends - 1));
+  EXPECT_EQ(counted, 0) << "without long work nothing is counted";
+  EXPECT_FALSE(Sample(1'002'000, 0, kProcessors, 0, kManySends));
+  EXPECT_TRUE(Sample(1'003'000, 0, kProcessors + 1, 0, kManySends));
+  EXPECT_FALSE(Sample(1'005'000, 0, kProcessors + 1, 0, 2 * kManySends - 1));
+}
+
 TEST_F(ContentionPolicyTest, BytesOfAClosedPortDoNotCount) {
   EXPECT_TRUE(Sample(1'001'000, kLongWork, kProcessors + 1));
-  bytes = {};
+  work.sockets = {};
   EXPECT_FALSE(Sample(1'002'000, 0, kProcessors + 1));
   EXPECT_TRUE(Sample(1'003'000, kLongWork, kProcessors + 1));
 }

@@ -291,9 +291,9 @@ void HostProcess::KeepPlace(Time real) {
 
 // A group whose thread waits would have one more runnable thread if it did not.
 void HostProcess::OpenTurn(Time real) {
-  host_->OpenTurnToAll(
-      contention_.Sample(real, network_.socket_bytes(), runnable_.processors(),
-                         [&] { return runnable_.Count() + host_->groups_awaiting_turn(); }));
+  host_->OpenTurnToAll(contention_.Sample(
+      real, {network_.socket_bytes(), host_->direct_sends()}, runnable_.processors(),
+      [&] { return runnable_.Count() + host_->groups_awaiting_turn(); }));
 }
 
 bool HostProcess::Scan(Time real) {

@@ -100,6 +100,7 @@ bool DirectSends::Execute(Time now, QpContext& context, SendWqe& request) {
   }
   CountAtRequester(context);
   core_.counters.local_packets += 2;
+  executed_++;
   completer_.Finish(now, context);
   return true;
 }

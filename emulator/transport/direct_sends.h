@@ -40,6 +40,8 @@ class DirectSends {
   // Executes a request for which MayExecute is true. Returns false if the request must take the way
   // of all requests. The peer's receive may then be taken already (ResponderState::receive).
   bool Execute(Time now, QpContext& context, SendWqe& request);
+  // Returns how many requests were executed in all.
+  uint64_t executed() const { return executed_; }
 
  private:
   static bool IsSmallSend(const SendWqe& request);
@@ -53,6 +55,7 @@ class DirectSends {
   Train train_;                // reused for each message
   Pieces source_, destination_;
   std::vector<Noted> noted_;  // by the turns of one Engine::Take
+  uint64_t executed_ = 0;
 };
 
 }  // namespace rdmaemu::transport

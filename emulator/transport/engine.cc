@@ -152,6 +152,7 @@ class Engine::Impl final : public Receiver {
   void DropStaleDeadlines() { core_.DropStaleDeadlines(); }
   bool AwaitsCopies() const { return parking_.AwaitsCopies(); }
   bool AwaitsForms() const { return !core_.fills.empty(); }
+  uint64_t direct_sends() const { return requester_.direct_sends(); }
   bool HasFilledForms() { return core_.fills.AnyEnded(); }
   void FinishForms() { core_.fills.FinishAll(); }
   void StopCopies() {
@@ -681,5 +682,6 @@ void Engine::EndPermits() { impl_->EndPermits(); }
 void Engine::CountExecuted() { impl_->CountExecuted(); }
 void Engine::QpDestroyed(Time now, QueuePair& qp) { impl_->Destroyed(now, qp); }
 const EngineCounters& Engine::counters() const { return impl_->counters(); }
+uint64_t Engine::direct_sends() const { return impl_->direct_sends(); }
 
 }  // namespace rdmaemu::transport

@@ -200,6 +200,8 @@ class Engine : public TransportHooks {
   void ReadPsns(QueuePair& qp, ibv_qp_attr& attr) override;
 
   const EngineCounters& counters() const;
+  // Returns how many SENDs DirectSends has executed in all.
+  uint64_t direct_sends() const;
 
  private:
   class Impl;

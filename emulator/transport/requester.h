@@ -18,6 +18,7 @@ class Requester {
   // that limit. Only notes requests that SendNoted can execute directly.
   bool Turn(Time now, QpContext& context) { return Turn(now, context, nullptr); }
   bool has_noted() const { return direct_.has_noted(); }
+  uint64_t direct_sends() const { return direct_.executed(); }
   // Does the turns of the QPs that Turn has noted.
   void SendNoted(Time now);
 
