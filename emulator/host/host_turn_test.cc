@@ -68,6 +68,18 @@ class HostTurnTest : public ::testing::Test {
   Client first{world, host}, second{world, host};
 };
 
+TEST_F(HostTurnTest, ThreadsOnTheHostsProcessorRunFirst) {
+  host.ShowProcessor(kProcessor);
+  host.OpenTurnToAll(true);
+  for (const bool first_is_here : {true, false}) {
+    Client &here = first_is_here ? first : second, &elsewhere = first_is_here ? second : first;
+    ASSERT_TRUE(AwaitElsewhere(elsewhere));
+    ASSERT_TRUE(Await(here));
+    EXPECT_EQ(End(TurnEnd::kAll),
+              (std::vector<uint32_t*>{&PageOf(here).turn.ended, &PageOf(elsewhere).turn.ended}));
+  }
+}
+
 TEST_F(HostTurnTest, AThreadWaitsOnlyOnTheProcessorOfItsHost) {
   EXPECT_FALSE(Await(first)) << "the processor is unknown";
   host.ShowProcessor(kProcessor);

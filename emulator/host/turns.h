@@ -17,6 +17,8 @@ namespace rdmaemu {
 // The public functions act as those of Host.
 class HostTurns {
  public:
+  using Wake = std::function<void(uint32_t& futex)>;
+
   HostTurns(Processes& processes, Verbs& verbs) : processes_(processes), verbs_(verbs) {}
 
   void ShowProcessor(std::optional<uint32_t> processor) {
@@ -47,15 +49,11 @@ class HostTurns {
   uint32_t waits() const { return waits_; }
   uint32_t waiting_groups() const { return waiting_groups_; }
 
-  void End(TurnEnd end, const std::function<void(uint32_t& futex)>& wake) {
-    for (auto& [group, members] : processes_.groups()) {
-      if (members.doorbells == nullptr || TurnWaits(members.doorbells->turn) == 0) continue;
-      if (end == TurnEnd::kWithOffers && !members.doorbells->jobs.HasOffers()) continue;
-      const bool has_news = verbs_.TakeNewCompletions(group);
-      if (end == TurnEnd::kWithNews && !has_news) continue;
-      HostTurn& turn = members.doorbells->turn;
-      if (EndTurn(turn)) wake(turn.ended);
-    }
+  // Threads on the host's processor run first. So the kernel moves them to a processor that is idle
+  // because other threads wait, and the host keeps its own.
+  void End(TurnEnd end, const Wake& wake) {
+    EndWhere(/*here=*/true, end, wake);
+    EndWhere(/*here=*/false, end, wake);
   }
   std::vector<GroupWaits> WaitsOfGroups(size_t most) const {
     std::vector<GroupWaits> waits;
@@ -73,6 +71,19 @@ class HostTurns {
   }
 
  private:
+  // Ends the waits of groups that wait on the host's processor, or of those that do not.
+  void EndWhere(bool here, TurnEnd end, const Wake& wake) {
+    for (auto& [group, members] : processes_.groups()) {
+      if (members.doorbells == nullptr) continue;
+      HostTurn& turn = members.doorbells->turn;
+      const uint32_t waits = TurnWaits(turn);
+      if (waits == 0 || ((waits & HostTurn::kAwaitedHere) != 0) != here) continue;
+      if (end == TurnEnd::kWithOffers && !members.doorbells->jobs.HasOffers()) continue;
+      const bool has_news = verbs_.TakeNewCompletions(group);
+      if (end == TurnEnd::kWithNews && !has_news) continue;
+      if (EndTurn(turn)) wake(turn.ended);
+    }
+  }
   void ShowAll() const {
     for (auto& [group, members] : processes_.groups()) Show(members);
   }
