@@ -1,8 +1,8 @@
-// Calls without a system call. One process and its host share a page that holds one call and its
-// reply. The caller writes the call. An awake host polls the page and finds the call. The socket
-// carries three kinds of calls: the first call, which requests the page, calls that need more room,
-// and calls with file descriptors. A page holds one call at a time, so a thread takes a lock of its
-// process before it calls.
+// Calls without a system call. One process and its host share pages, each of which holds one call
+// and its reply. The caller writes the call. An awake host polls the pages and finds the call. The
+// socket carries three kinds of calls: the first call, which requests the pages, calls that need
+// more room, and calls with file descriptors. A page holds one call at a time, so a thread takes a
+// lock of its process before it calls.
 #pragma once
 
 #include <atomic>
@@ -45,6 +45,13 @@ struct CallPage {
     std::atomic_ref(state).store(kAnswered, std::memory_order_seq_cst);
     return std::atomic_ref(caller_sleeps).load(std::memory_order_seq_cst) != 0;
   }
+};
+
+// The pages of a process. Threads that call at the same time use different pages.
+struct CallPageSet {
+  static constexpr uint32_t kPages = 8;
+
+  CallPage pages[kPages];
 };
 
 }  // namespace rdmaemu

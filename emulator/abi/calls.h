@@ -23,7 +23,7 @@
 namespace rdmaemu {
 
 // Changes when any layout in this file changes. A host answers another version with EPROTO.
-inline constexpr uint32_t kCallVersion = 20;
+inline constexpr uint32_t kCallVersion = 21;
 inline constexpr size_t kMaxCallBytes = 16384;
 inline constexpr size_t kMaxReplyBytes = 131072;  // only HostStatus needs nearly as much
 inline constexpr size_t kMaxReplyDescriptors = 4;
@@ -78,9 +78,9 @@ struct MapSegmentOut {
   uint64_t length;
 };
 
-// kShareCallPage returns a page for calls without the socket (call_page.h). The call has no In and
-// no Out, and must follow a Hello. Descriptors: the memfd of a CallPage. Only the socket's server
-// serves this call.
+// kShareCallPage returns the pages for calls without the socket (call_page.h). The call has no In
+// and no Out, and must follow a Hello. Descriptors: the memfd of a CallPageSet. Only the socket's
+// server serves this call.
 
 // kShareBuffers makes the process's arena for ibv_alloc_buf (buffer_arena.h), which must not exist
 // yet (EALREADY). It has no Out, and needs a Hello before. Descriptors: the arena's memfd. Only the

@@ -334,8 +334,9 @@ int ProcessHost::DoCall(CallBuffers& call) {
   const uint64_t opening = openings_;
   const uint32_t number = HostOfCall(call.op, call.in, call.in_size, entered());
   if (hosts_->At(number) == nullptr) return EINVAL;
-  // A process has one connection to its host, so its threads wait behind a call that a rule holds.
-  // Calls that no rule can hold do not wait, because such a call may release the held call.
+  // The host answers late replies in order (EmbeddedHost::TakeLateReply), so threads wait behind a
+  // call that a rule holds. Calls that no rule can hold do not wait, because such a call may
+  // release the held call.
   while (hosts_->At(number)->owes_reply() && CanFail(call.op)) {
     Registration registration(
         *this, lock, {.mask = held.before(), .what = "a call behind one that a rule holds"});

@@ -169,7 +169,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     EndOrphans(now, group);
   }
 
-  Reply Call(Time now, ProcessId process, std::span<const std::byte> message) {
+  Reply Call(Time now, ProcessId process, std::span<const std::byte> message, uint32_t number = 0) {
     CallHeader header;
     const ConnectedProcess* caller = processes_.Find(process);
     if (caller == nullptr || message.size() < sizeof header || message.size() > kMaxCallBytes) {
@@ -193,9 +193,9 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (HasTrait(header.op, kCountsCompletions)) CompletePosted(now, process, caller->group);
     if (crashed_) return FailedReply(EIO);  // a rule at one of these posts ended the host
     if (pause_.active() && CanFail(header.op)) {
-      return doors_.calls.Postpone(now, {*pause_.until() - now}, process, message);
+      return doors_.calls.Postpone(now, {*pause_.until() - now}, process, number, message);
     }
-    Reply reply = doors_.calls.Call(now, process, caller->group, header.op, message);
+    Reply reply = doors_.calls.Call(now, process, number, caller->group, header.op, message);
     if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
     DoDeeds(now);
     return reply;
@@ -638,8 +638,8 @@ Host::~Host() = default;
 ProcessId Host::Attach(Time now, const ProcessInfo& info) { return impl_->Attach(now, info); }
 void Host::Detach(Time now, ProcessId process) { impl_->Detach(now, process); }
 void Host::ProcessEnded(Time now, ProcessId process) { impl_->ProcessEnded(now, process); }
-Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message) {
-  return impl_->Call(now, process, message);
+Reply Host::Call(Time now, ProcessId process, std::span<const std::byte> message, uint32_t caller) {
+  return impl_->Call(now, process, message, caller);
 }
 void Host::AbandonCalls(ProcessId process) { impl_->AbandonCalls(process); }
 std::optional<LateReply> Host::TakeLateReply() { return impl_->TakeLateReply(); }

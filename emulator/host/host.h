@@ -151,8 +151,9 @@ class Host {
   // call yet holds the connection open. Destroys the objects that the process created after its
   // last fork. Keeps the other objects for the child, at most until Detach.
   void ProcessEnded(Time now, ProcessId process);
-  // Executes one message of calls.h, including its header. EINVAL for a malformed message.
-  Reply Call(Time now, ProcessId process, std::span<const std::byte> message);
+  // Executes one message of calls.h, including its header. EINVAL for a malformed message. `caller`
+  // is a number of the process's own, which LateReply repeats. Each caller waits for its reply.
+  Reply Call(Time now, ProcessId process, std::span<const std::byte> message, uint32_t caller = 0);
   // Returns a delayed reply (Reply::is_late) that is due. Call this after Expire. Detach drops a
   // process's delayed replies.
   std::optional<LateReply> TakeLateReply();

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <new>
 
 namespace rdmaemu::runtime {
 
@@ -14,10 +13,11 @@ CallPages::CallPages(MemfdSegments& segments)
 
 Result<SegmentId> CallPages::Share(uint32_t connection) {
   if (const auto it = pages_.find(connection); it != pages_.end()) return it->second.segment;
-  const Result<Segment> segment = segments_.CreateSegment(sizeof(CallPage));
+  const Result<Segment> segment = segments_.CreateSegment(sizeof(CallPageSet));
   if (!segment) return Fail(ENOMEM);
-  auto* const page = new (segment->bytes.data()) CallPage{};
-  pages_[connection] = {segment->id, page};
+  // The segment has only zeroes, as a new set. Pages that no thread uses take no memory.
+  auto* const set = reinterpret_cast<CallPageSet*>(segment->bytes.data());
+  pages_[connection] = {segment->id, set};
   return segment->id;
 }
 
@@ -47,15 +47,15 @@ bool CallPages::FindAsked() {
   return found;
 }
 
-void CallPages::AnswerLate(uint32_t connection, const Reply& reply) {
+void CallPages::AnswerLate(uint32_t connection, uint32_t page, const Reply& reply) {
   const auto it = pages_.find(connection);
-  if (it != pages_.end() && it->second.page->State() == CallPage::kTaken) {
-    Answer(*it->second.page, reply);
-  }
+  if (it == pages_.end() || page >= CallPageSet::kPages) return;
+  CallPage& asked = it->second.set->pages[page];
+  if (asked.State() == CallPage::kTaken) Answer(asked, reply);
 }
 
 CallPages::Watched& CallPages::PlaceForOne() {
-  if (watched_.size() < kMaxWatched) return watched_.emplace_back(Watched{0, nullptr, 0, false});
+  if (watched_.size() < kMaxWatched) return watched_.emplace_back(Watched{0, 0, nullptr, 0, false});
   return *std::ranges::max_element(watched_, {}, &Watched::empty_looks);
 }
 

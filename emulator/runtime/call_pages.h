@@ -1,7 +1,7 @@
 // The host's side of the pages by which processes call without system calls
 // (emulator/abi/call_page.h). A page is hostile memory: the host copies a call before it checks the
-// call. The host watches only the pages of recent callers, so a scan costs the same for any number
-// of processes.
+// call. The host watches only the pages of recent calls, so a scan costs the same for any number of
+// processes.
 #pragma once
 
 #include <algorithm>
@@ -19,22 +19,22 @@ namespace rdmaemu::runtime {
 
 class CallPages {
  public:
-  static constexpr size_t kMaxWatched = 16;
+  static constexpr size_t kMaxWatched = 32;
   // The host stops watching a page after this many consecutive scans without a call. The page's
-  // process then rings the doorbell for its next call.
+  // process then rings the doorbell for its next call there.
   static constexpr uint32_t kMaxEmptyLooks = 1024;
 
   explicit CallPages(MemfdSegments& segments);
 
-  // Returns the connection's page, and creates it at the first call. Fails with ENOMEM.
+  // Returns the connection's CallPageSet, and creates it at the first call. Fails with ENOMEM.
   Result<SegmentId> Share(uint32_t connection);
   void Remove(uint32_t connection);
 
-  // `serve(connection, message)` returns a Reply, or nullopt. After nullopt the caller waits until
-  // AnswerLate is called. `serve` must not call this object.
+  // `serve(connection, page, message)` returns a Reply, or nullopt. After nullopt the caller waits
+  // until AnswerLate is called. `serve` must not call this object.
   //
-  // Starts watching the page of a connection whose doorbell rang. If no entry is free, stops
-  // watching another page, and serves that page's call.
+  // Starts watching the pages with a call of a connection whose doorbell rang. If no entry is free,
+  // stops watching another page, and serves that page's call.
   template <class ServeOne>
   void Rang(uint32_t connection, ServeOne&& serve);
   // Scans each watched page once. Returns true if there was a call.
@@ -43,7 +43,7 @@ class CallPages {
   template <class ServeOne>
   bool Serve(ServeOne&& serve);
   // Sends the reply to a call for which `serve` returned nullopt.
-  void AnswerLate(uint32_t connection, const Reply& reply);
+  void AnswerLate(uint32_t connection, uint32_t page, const Reply& reply);
   // Stops watching all pages, so that callers ring the doorbell. Call this before the host sleeps.
   // Returns true if a process made a call before it could see this. The page of such a call stays
   // watched.
@@ -52,17 +52,20 @@ class CallPages {
  private:
   struct Watched {
     uint32_t connection;
+    uint32_t number;  // of the page in the connection's set
     CallPage* page;
     uint32_t empty_looks;
     bool asked;  // whether FindAsked found a call
   };
   struct Owned {
     SegmentId segment;
-    CallPage* page;
+    CallPageSet* set;
   };
 
   template <class ServeOne>
-  bool ServeIfAsked(uint32_t connection, CallPage& page, ServeOne&& serve);
+  bool ServeIfAsked(const Watched& watched, ServeOne&& serve);
+  template <class ServeOne>
+  void Watch(uint32_t connection, uint32_t number, CallPage& page, ServeOne&& serve);
   // Stops watching a page. Returns true if a call was made meanwhile.
   static bool TurnAway(CallPage& page);
   // Stops watching a page unless a call was made meanwhile. Returns true if it stopped.
@@ -79,9 +82,10 @@ class CallPages {
 };
 
 template <class ServeOne>
-bool CallPages::ServeIfAsked(uint32_t connection, CallPage& page, ServeOne&& serve) {
+bool CallPages::ServeIfAsked(const Watched& watched, ServeOne&& serve) {
+  CallPage& page = *watched.page;
   if (page.State() != CallPage::kAsked) return false;
-  const std::optional<Reply> reply = serve(connection, Take(page));
+  const std::optional<Reply> reply = serve(watched.connection, watched.number, Take(page));
   if (reply) {
     Answer(page, *reply);
   } else {
@@ -94,13 +98,18 @@ template <class ServeOne>
 void CallPages::Rang(uint32_t connection, ServeOne&& serve) {
   const auto it = pages_.find(connection);
   if (it == pages_.end()) return;
-  CallPage& page = *it->second.page;
-  if (std::ranges::find(watched_, connection, &Watched::connection) == watched_.end()) {
+  for (uint32_t i = 0; i < CallPageSet::kPages; i++) {
+    CallPage& page = it->second.set->pages[i];
+    if (page.State() == CallPage::kAsked) Watch(connection, i, page, serve);
+  }
+}
+
+template <class ServeOne>
+void CallPages::Watch(uint32_t connection, uint32_t number, CallPage& page, ServeOne&& serve) {
+  if (std::ranges::find(watched_, &page, &Watched::page) == watched_.end()) {
     Watched& place = PlaceForOne();
-    const Watched before = std::exchange(place, Watched{connection, &page, 0, false});
-    if (before.page != nullptr && TurnAway(*before.page)) {
-      ServeIfAsked(before.connection, *before.page, serve);
-    }
+    const Watched before = std::exchange(place, Watched{connection, number, &page, 0, false});
+    if (before.page != nullptr && TurnAway(*before.page)) ServeIfAsked(before, serve);
   }
   std::atomic_ref(page.host_looks).store(1, std::memory_order_seq_cst);
 }
@@ -110,9 +119,7 @@ bool CallPages::Serve(ServeOne&& serve) {
   bool found = false;
   for (size_t i = 0; i < watched_.size(); i++) {
     Watched& watched = watched_[i];
-    if (std::exchange(watched.asked, false)) {
-      found |= ServeIfAsked(watched.connection, *watched.page, serve);
-    }
+    if (std::exchange(watched.asked, false)) found |= ServeIfAsked(watched, serve);
   }
   return found;
 }

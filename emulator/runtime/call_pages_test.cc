@@ -14,27 +14,27 @@
 namespace rdmaemu::runtime {
 namespace {
 
-// A process's side of its page, with its own mapping.
+// A process's side of its pages, with its own mapping.
 class Caller {
  public:
   Caller(MemfdSegments& segments, SegmentId segment) {
-    void* const bytes = mmap(nullptr, sizeof(CallPage), PROT_READ | PROT_WRITE, MAP_SHARED,
+    void* const bytes = mmap(nullptr, sizeof(CallPageSet), PROT_READ | PROT_WRITE, MAP_SHARED,
                              segments.Descriptor(segment), 0);
-    if (bytes != MAP_FAILED) page_ = static_cast<CallPage*>(bytes);
+    if (bytes != MAP_FAILED) set_ = static_cast<CallPageSet*>(bytes);
   }
-  ~Caller() { munmap(page_, sizeof(CallPage)); }
+  ~Caller() { munmap(set_, sizeof(CallPageSet)); }
   Caller(const Caller&) = delete;
 
   // Returns true if the caller must ring the host's doorbell.
-  bool Ask(uint32_t op, uint32_t size = 0) {
-    page_->call = {op, size};
-    return page_->Ask();
+  bool Ask(uint32_t op, uint32_t size = 0, uint32_t number = 0) {
+    page(number).call = {op, size};
+    return page(number).Ask();
   }
-  bool Answered() { return page_->State() == CallPage::kAnswered; }
-  CallPage& page() { return *page_; }
+  bool Answered(uint32_t number = 0) { return page(number).State() == CallPage::kAnswered; }
+  CallPage& page(uint32_t number = 0) { return set_->pages[number]; }
 
  private:
-  CallPage* page_ = nullptr;
+  CallPageSet* set_ = nullptr;
 };
 
 class CallPagesTest : public testing::Test {
@@ -43,13 +43,15 @@ class CallPagesTest : public testing::Test {
     const Result<SegmentId> segment = pages_.Share(connection);
     return *callers_.emplace_back(std::make_unique<Caller>(segments_, *segment));
   }
-  // Answers with the call's op as errno, and records the caller.
+  // Answers with the call's op as errno, and records the caller. Delays the reply to op kLate.
   auto Serve() {
-    return [this](uint32_t connection, std::span<const std::byte> message) {
+    return [this](uint32_t connection, uint32_t page, std::span<const std::byte> message) {
       CallHeader header;
       std::memcpy(&header, message.data(), sizeof header);
       served_.push_back(connection);
+      served_page_ = page;
       last_message_bytes_ = message.size();
+      if (header.op == kLate) return std::optional<Reply>();
       return std::optional<Reply>(Reply{static_cast<int>(header.op), body_, {}});
     };
   }
@@ -61,10 +63,19 @@ class CallPagesTest : public testing::Test {
     Look();
   }
 
+  // The host then watches the connection's first page.
+  void WatchFirst(Caller& caller, uint32_t connection) {
+    caller.Ask(0);
+    Rang(connection);
+    served_.clear();
+  }
+
+  static constexpr uint32_t kLate = 99;
   MemfdSegments segments_;
   CallPages pages_{segments_};
   std::vector<std::unique_ptr<Caller>> callers_;
   std::vector<uint32_t> served_;
+  uint32_t served_page_ = 0;  // the last one
   std::vector<std::byte> body_;
   size_t last_message_bytes_ = 0;
 };
@@ -83,14 +94,14 @@ TEST_F(CallPagesTest, TheFirstCallRingsAndLaterOnesAreSeen) {
 
 TEST_F(CallPagesTest, AHostThatSleepsIsRung) {
   Caller& caller = NewCaller(1);
-  Rang(1);
+  WatchFirst(caller, 1);
   EXPECT_FALSE(pages_.StopWatching());
   EXPECT_TRUE(caller.Ask(5));
 }
 
 TEST_F(CallPagesTest, ACallThatCameBeforeTheHostSaidThatItSleepsKeepsItAwake) {
   Caller& caller = NewCaller(1);
-  Rang(1);
+  WatchFirst(caller, 1);
   EXPECT_FALSE(caller.Ask(5));
   EXPECT_TRUE(pages_.StopWatching());
   EXPECT_TRUE(Look());
@@ -99,7 +110,7 @@ TEST_F(CallPagesTest, ACallThatCameBeforeTheHostSaidThatItSleepsKeepsItAwake) {
 
 TEST_F(CallPagesTest, AProcessThatIsQuietForLongIsNoLongerWatched) {
   Caller& caller = NewCaller(1);
-  Rang(1);
+  WatchFirst(caller, 1);
   for (uint32_t i = 0; i <= CallPages::kMaxEmptyLooks; i++) Look();
   EXPECT_TRUE(caller.Ask(5));
 }
@@ -115,6 +126,36 @@ TEST_F(CallPagesTest, MoreProcessesThanAreWatchedAreAllServed) {
     for (uint32_t i = 0; i < count; i++) EXPECT_TRUE(callers_[i]->Answered()) << i;
   }
   EXPECT_EQ(served_.size(), 3 * count);
+}
+
+TEST_F(CallPagesTest, ThreadsOfAProcessCallOnPagesOfTheirOwn) {
+  constexpr uint32_t kLast = CallPageSet::kPages - 1;
+  Caller& caller = NewCaller(1);
+  EXPECT_TRUE(caller.Ask(kLate, 0, 0));
+  Rang(1);
+  EXPECT_TRUE(caller.Ask(5, 0, kLast)) << "a page is watched after its first call";
+  Rang(1);
+  EXPECT_EQ(served_page_, kLast);
+  EXPECT_FALSE(caller.Answered(0)) << "it waits, and the other thread does not";
+  EXPECT_TRUE(caller.Answered(kLast));
+  EXPECT_FALSE(caller.Ask(6, 0, kLast));
+  EXPECT_TRUE(Look());
+  pages_.AnswerLate(1, kLast, Reply{7, {}, {}});
+  EXPECT_EQ(caller.page(kLast).reply.error, 6) << "no call waits there";
+  pages_.AnswerLate(1, CallPageSet::kPages, Reply{7, {}, {}});
+  pages_.AnswerLate(1, 0, Reply{7, {}, {}});
+  EXPECT_TRUE(caller.Answered(0));
+  EXPECT_EQ(caller.page(0).reply.error, 7);
+}
+
+TEST_F(CallPagesTest, AllCallsOfAProcessThatRangAreServed) {
+  Caller& caller = NewCaller(1);
+  for (uint32_t i = 0; i < CallPageSet::kPages; i++) EXPECT_TRUE(caller.Ask(i, 0, i));
+  Rang(1);
+  for (uint32_t i = 0; i < CallPageSet::kPages; i++) {
+    EXPECT_TRUE(caller.Answered(i));
+    EXPECT_EQ(caller.page(i).reply.error, static_cast<int>(i));
+  }
 }
 
 TEST_F(CallPagesTest, ASizeBeyondThePageIsCutAndLeftToTheHostToRefuse) {
@@ -135,14 +176,14 @@ TEST_F(CallPagesTest, AReplyBeyondThePageIsCut) {
 
 TEST_F(CallPagesTest, AnUnknownStateIsNoCall) {
   Caller& caller = NewCaller(1);
-  Rang(1);
+  WatchFirst(caller, 1);
   caller.page().state = 0xffffffff;
   EXPECT_FALSE(Look());
 }
 
 TEST_F(CallPagesTest, ARemovedConnectionIsForgotten) {
   Caller& caller = NewCaller(1);
-  Rang(1);
+  WatchFirst(caller, 1);
   pages_.Remove(1);
   caller.Ask(5);
   EXPECT_FALSE(Look());

@@ -20,6 +20,16 @@
 #include "emulator/runtime/epoll_tag.h"
 
 namespace rdmaemu::runtime {
+namespace {
+
+// Returns 0 for a message without a whole header.
+uint32_t OpOf(std::span<const std::byte> message) {
+  CallHeader header{};
+  if (message.size() >= sizeof header) std::memcpy(&header, message.data(), sizeof header);
+  return header.op;
+}
+
+}  // namespace
 
 std::string ProgramName(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/comm";
@@ -200,7 +210,7 @@ void CallServer::Serve(Time now, uint32_t number) {
     if (connection.ended) return Drop(now, number);
     if (got <= 0 || static_cast<size_t>(got) > buffer_.size()) return Drop(now, number);
     const std::span<const std::byte> message(buffer_.data(), static_cast<size_t>(got));
-    const Reply reply = Answer(now, number, connection, message);
+    const Reply reply = Answer(now, number, connection, message, kSocket);
     if (KillPrograms(number)) break;
     if (!reply.is_late && !SendReply(number, connection, reply)) return Drop(now, number);
   }
@@ -208,24 +218,22 @@ void CallServer::Serve(Time now, uint32_t number) {
 }
 
 Reply CallServer::Answer(Time now, uint32_t number, Connection& connection,
-                         std::span<const std::byte> message) {
-  CallHeader header{};
-  if (message.size() >= sizeof header) std::memcpy(&header, message.data(), sizeof header);
-  const bool reads_files =
-      !connection.is_client && header.op == static_cast<uint32_t>(CallOp::kReadFile);
+                         std::span<const std::byte> message, uint32_t caller) {
+  const uint32_t op = OpOf(message);
+  const bool reads_files = !connection.is_client && op == static_cast<uint32_t>(CallOp::kReadFile);
   if (reads_files != connection.reads_files) readers_ += reads_files ? 1 : -size_t{1};
   connection.reads_files = reads_files;
-  if (header.op == static_cast<uint32_t>(CallOp::kShareCallPage)) {
+  if (op == static_cast<uint32_t>(CallOp::kShareCallPage)) {
     return SharePage(number, connection);
   }
-  if (header.op == static_cast<uint32_t>(CallOp::kClock)) {
-    return AskClock(message.subspan(sizeof header));
+  if (op == static_cast<uint32_t>(CallOp::kClock)) {
+    return AskClock(message.subspan(sizeof(CallHeader)));
   }
-  if (header.op == static_cast<uint32_t>(CallOp::kShareBuffers)) {
-    return ShareBuffers(connection, message.subspan(sizeof header));
+  if (op == static_cast<uint32_t>(CallOp::kShareBuffers)) {
+    return ShareBuffers(connection, message.subspan(sizeof(CallHeader)));
   }
-  Reply reply = parts_.host.Call(now, connection.process, message);
-  if (header.op == static_cast<uint32_t>(CallOp::kHostStatus) && parts_.complete_status) {
+  Reply reply = parts_.host.Call(now, connection.process, message, caller);
+  if (op == static_cast<uint32_t>(CallOp::kHostStatus) && parts_.complete_status) {
     parts_.complete_status(reply);
   }
   if (!connection.is_client) {
@@ -290,8 +298,8 @@ void CallServer::ForgetBuffers(Connection& connection) {
 }
 
 void CallServer::ServePage(Time now, uint32_t number) {
-  pages_.Rang(number, [&](uint32_t who, std::span<const std::byte> message) {
-    return AnswerPage(now, who, message);
+  pages_.Rang(number, [&](uint32_t who, uint32_t page, std::span<const std::byte> message) {
+    return AnswerPage(now, who, page, message);
   });
   DropBroken(now);
   EndPrograms(now);
@@ -299,23 +307,24 @@ void CallServer::ServePage(Time now, uint32_t number) {
 
 bool CallServer::ServePages(Time now) {
   if (pages_.FindAsked()) HearEnds(now);
-  const bool found = pages_.Serve([&](uint32_t who, std::span<const std::byte> message) {
-    return AnswerPage(now, who, message);
-  });
+  const bool found =
+      pages_.Serve([&](uint32_t who, uint32_t page, std::span<const std::byte> message) {
+        return AnswerPage(now, who, page, message);
+      });
   DropBroken(now);
   EndPrograms(now);
   return found;
 }
 
-std::optional<Reply> CallServer::AnswerPage(Time now, uint32_t number,
+std::optional<Reply> CallServer::AnswerPage(Time now, uint32_t number, uint32_t page,
                                             std::span<const std::byte> message) {
   Connection& connection = connections_.at(number);
-  Reply reply = Answer(now, number, connection, message);
-  if (KillPrograms(number)) return std::nullopt;
-  if (reply.is_late) {
-    connection.page_waits = true;
-    return std::nullopt;
+  // Its late reply would go to the socket.
+  if (OpOf(message) == static_cast<uint32_t>(CallOp::kFaultWait)) {
+    return Reply{.error = EOPNOTSUPP, .body = {}, .descriptors = {}};
   }
+  Reply reply = Answer(now, number, connection, message, kFirstPage + page);
+  if (KillPrograms(number) || reply.is_late) return std::nullopt;
   if (reply.descriptors.empty()) return reply;
   broken_.push_back(number);
   return std::nullopt;
@@ -327,14 +336,14 @@ void CallServer::SendLate(Time now) {
                                       [](const auto& each) { return each.second.process; });
     if (it == connections_.end()) continue;
     const uint32_t number = it->first;
-    if (!SendLateReply(number, it->second, late->reply)) Drop(now, number);
+    if (!SendLateReply(number, it->second, *late)) Drop(now, number);
   }
 }
 
-bool CallServer::SendLateReply(uint32_t number, Connection& connection, const Reply& reply) {
-  if (!std::exchange(connection.page_waits, false)) return SendReply(number, connection, reply);
-  if (!reply.descriptors.empty()) return false;
-  pages_.AnswerLate(number, reply);
+bool CallServer::SendLateReply(uint32_t number, Connection& connection, const LateReply& late) {
+  if (late.caller == kSocket) return SendReply(number, connection, late.reply);
+  if (!late.reply.descriptors.empty()) return false;
+  pages_.AnswerLate(number, late.caller - kFirstPage, late.reply);
   return true;
 }
 

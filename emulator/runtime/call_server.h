@@ -58,7 +58,7 @@ class CallServer {
   void Accept(Time now);
   // Serves the calls that the client of one connection has sent.
   void Serve(Time now, uint32_t connection);
-  // ServePage serves the call on the page of a connection whose doorbell rang. ServePages serves
+  // ServePage serves the calls on the pages of a connection whose doorbell rang. ServePages serves
   // the calls of all watched pages.
   void ServePage(Time now, uint32_t connection);
   bool ServePages(Time now);
@@ -93,6 +93,9 @@ class CallServer {
   bool ever_had_client() const { return ever_had_client_; }
 
  private:
+  // The callers of a process: its socket, and page N as kFirstPage + N.
+  static constexpr uint32_t kSocket = 0, kFirstPage = 1;
+
   struct Connection {
     UniqueFd socket;
     UniqueFd process_fd;  // readable when the process has ended, even if a fork keeps the socket
@@ -101,7 +104,6 @@ class CallServer {
     pid_t pid = 0;
     bool is_client = false;
     bool reads_files = false;  // its last call was kReadFile
-    bool page_waits = false;   // a call on its page waits for a delayed reply
     bool ended = false;        // its process has ended; a forked child holds the socket
     std::optional<SegmentId> buffers = {};  // the arena of kShareBuffers
   };
@@ -118,15 +120,17 @@ class CallServer {
   // Handles the end of the connection's process. Also drops the connection, unless a forked child
   // of the process holds its socket.
   void ProcessEnded(Time now, uint32_t connection);
+  // `caller` is that of Host::Call: kSocket, or one of a page.
   Reply Answer(Time now, uint32_t number, Connection& connection,
-               std::span<const std::byte> message);
+               std::span<const std::byte> message, uint32_t caller);
   Reply AskClock(std::span<const std::byte> body);
   Reply SharePage(uint32_t number, const Connection& connection);
   Reply ShareBuffers(Connection& connection, std::span<const std::byte> body);
   // Ends the sharing. The process keeps its memory.
   void ForgetBuffers(Connection& connection);
-  bool SendLateReply(uint32_t number, Connection& connection, const Reply& reply);
-  std::optional<Reply> AnswerPage(Time now, uint32_t number, std::span<const std::byte> message);
+  bool SendLateReply(uint32_t number, Connection& connection, const LateReply& late);
+  std::optional<Reply> AnswerPage(Time now, uint32_t number, uint32_t page,
+                                  std::span<const std::byte> message);
   void DropBroken(Time now);
   void CountOut(pid_t pid);  // in per_process_
   bool SendReply(uint32_t number, Connection& connection, const Reply& reply);

@@ -49,8 +49,9 @@ namespace {
 constexpr int kStartAttempts = 3;  // a host may end between its discovery and the Hello
 
 struct Connection {
-  // Serialises calls. A thread holds it while a host answers, so fork() does not wait for it. A
-  // forked child starts with a new mutex, whatever its parent's threads were doing.
+  // Serialises calls by the socket, and changes of the connection. A thread holds it while a host
+  // answers, so fork() does not wait for it. A forked child starts with a new mutex, whatever its
+  // parent's threads were doing.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   // Taken after `mutex`, for a few instructions. Code holds both to change state that a forked
   // child must find consistent.
@@ -77,8 +78,13 @@ struct Connection {
   std::atomic<bool> gone{false};
   std::atomic<bool> must_rejoin{false};
 
-  // The page of this process. nullptr: calls use the socket.
-  std::atomic<CallPage*> page{nullptr};
+  // The pages of this process. nullptr: calls use the socket.
+  std::atomic<CallPageSet*> pages{nullptr};
+  // A thread holds one of these during a call on the page. It may hold `mutex`, too. A forked child
+  // starts with new ones.
+  pthread_mutex_t page_mutexes[CallPageSet::kPages];
+  // EnsureConnected has succeeded, so calls on pages need not take `mutex`.
+  std::atomic<bool> is_settled{false};
 
   // For a host process only the first entry is used. Each host inside this process has its own
   // entry.
@@ -88,17 +94,46 @@ struct Connection {
 };
 Connection g_connection;
 
-// Whether this thread waits for `mutex`, or holds it. For signal handlers.
-thread_local volatile bool t_calls __attribute__((tls_model("initial-exec")));
+// How many locks of calls this thread waits for, or holds. For signal handlers.
+thread_local volatile int t_calls __attribute__((tls_model("initial-exec")));
 
 void LockConnection() {
-  t_calls = true;
+  t_calls = t_calls + 1;
   pthread_mutex_lock(&g_connection.mutex);
 }
 void UnlockConnection() {
   pthread_mutex_unlock(&g_connection.mutex);
-  t_calls = false;
+  t_calls = t_calls - 1;
 }
+
+void InitPageMutexes() {
+  for (pthread_mutex_t& each : g_connection.page_mutexes) pthread_mutex_init(&each, nullptr);
+}
+
+// Holds a page that no other thread calls on.
+class PageLock {
+ public:
+  PageLock() {
+    t_calls = t_calls + 1;
+    pthread_mutex_t(&mutexes)[CallPageSet::kPages] = g_connection.page_mutexes;
+    while (index_ < CallPageSet::kPages && pthread_mutex_trylock(&mutexes[index_]) != 0) index_++;
+    if (index_ < CallPageSet::kPages) return;
+    static std::atomic<uint32_t> next{0};
+    index_ = next++ % CallPageSet::kPages;
+    pthread_mutex_lock(&mutexes[index_]);
+  }
+  ~PageLock() {
+    pthread_mutex_unlock(&g_connection.page_mutexes[index_]);
+    t_calls = t_calls - 1;
+  }
+  PageLock(const PageLock&) = delete;
+  PageLock& operator=(const PageLock&) = delete;
+
+  uint32_t index() const { return index_; }
+
+ private:
+  uint32_t index_ = 0;
+};
 
 class ForkMutexLock {
  public:
@@ -121,6 +156,7 @@ bool OwnsDescriptors() {
 
 void MarkGone() {
   if (g_connection.gone.exchange(true)) return;
+  g_connection.is_settled = false;
   if (OwnsDescriptors()) {
     Complain(Complaint::kGone,
              "host '%s' (process %u) has ended, and its devices no longer work; look for the "
@@ -135,11 +171,13 @@ void MarkGone() {
     DoubtCounters();
   }
   FillCounters();
-  if (CallPage* const page = g_connection.page.load()) WakeCaller(*page);
+  if (CallPageSet* const pages = g_connection.pages.load()) {
+    for (CallPage& page : pages->pages) WakeCaller(page);
+  }
 }
 
-// Requests a page for calls. Without a page, the process makes its calls by the socket.
-CallPage* ShareCallPage(int socket) {
+// Requests pages for calls. Without pages, the process makes its calls by the socket.
+CallPageSet* ShareCallPages(int socket) {
   const Nothing in{};
   Buffer nothing{nullptr, 0, 0};
   int fd = -1;
@@ -147,9 +185,9 @@ CallPage* ShareCallPage(int socket) {
                &fd, 1) != 0) {
     return nullptr;
   }
-  CallPage* const page = MapCallPage(fd);
+  CallPageSet* const pages = MapCallPages(fd);
   SysClose(fd);
-  return page;
+  return pages;
 }
 
 // ---- connecting
@@ -279,7 +317,7 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   if (error != 0) return error;
   std::byte* const process_page = MapSpanLocked(hello.process_page, socket);
   if (process_page == nullptr) return errno;
-  CallPage* const page = ShareCallPage(socket);
+  CallPageSet* const pages = ShareCallPages(socket);
 
   ForkMutexLock lock;
   if (c.inherited_socket >= 0 && FileIdOf(c.inherited_socket) == c.socket_id) {
@@ -295,7 +333,7 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   OwnConnection();
   c.process = hello.process;
   c.process_page = reinterpret_cast<ProcessPage*>(process_page);
-  c.page = page;
+  c.pages = pages;
   c.must_rejoin = false;
   return 0;
 }
@@ -351,15 +389,17 @@ void AfterForkInChild() {
   Connection& c = g_connection;
   UnlockCountersAfterFork();
   pthread_mutex_init(&c.mutex, nullptr);
-  t_calls = false;
+  InitPageMutexes();
+  c.is_settled = false;
+  t_calls = 0;
   ResetCallSitesAfterFork();
   pthread_mutex_unlock(&c.fork_mutex);  // PrepareFork locked it
   g_fork_generation.fetch_add(1);
   // A host inside the parent belongs to the parent. Its queues are shared, and the child's copy of
   // its state is unusable.
   if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;
-  // The page belongs to the parent.
-  if (CallPage* const page = c.page.exchange(nullptr)) munmap(page, sizeof *page);
+  // The pages belong to the parent.
+  if (CallPageSet* const pages = c.pages.exchange(nullptr)) munmap(pages, sizeof *pages);
   c.watched = false;
   if (c.socket < 0) return;
   // Do not close the parent's doorbell. Its number may already belong to an eventfd of the program,
@@ -374,7 +414,10 @@ void AfterForkInChild() {
   c.must_rejoin = true;
 }
 
-void RegisterForkHandlers() { pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild); }
+void RegisterForkHandlers() {
+  InitPageMutexes();
+  pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild);
+}
 
 void RegisterForkHandlersOnce() {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -448,7 +491,9 @@ int EnsureConnected() {
   if (Embedded() != nullptr) return 0;
   int error = 0;
   if (c.socket < 0) error = c.must_rejoin.load() ? Rejoin() : FirstConnect();
-  return error == 0 && c.has_waited_on ? EnsureWatched() : error;
+  if (error == 0 && c.has_waited_on) error = EnsureWatched();
+  c.is_settled = error == 0 && !c.gone.load();
+  return error;
 }
 
 // Returns true for a call that belongs to an earlier post or poll (AskIn).
@@ -456,28 +501,51 @@ bool AsksAgain(CallHeader header, const void* in) {
   return IsAsked(CallOp{header.op}) && static_cast<const AskIn*>(in)->again != 0;
 }
 
+// A host may return EIO as well. The connection has ended only if its socket is dead.
+bool IsBroken(int error) { return error == EIO && HasEnded(); }
+
+int CallByPage(CallHeader header, const void* in, Buffer& out) {
+  Connection& c = g_connection;
+  const PageLock lock;
+  Count(&ProgramPlace::calls);
+  return ExchangeByPage(c.pages.load()->pages[lock.index()], header, in, out,
+                        {WakeHost, HasEnded, c.gone});
+}
+
+// Makes a call by the connection, whatever it needs. Holds `mutex` meanwhile, so that recorded
+// calls are in the order in which the host gets them. Sets `broken` if the connection has ended.
+int CallLocked(CallHeader header, const void* in, Buffer& out, int* descriptors,
+               uint32_t descriptor_count, uint32_t site, bool& broken) {
+  Connection& c = g_connection;
+  int error = EnsureConnected();
+  if (error == 0 && HasTrait(header.op, kBringsCounter)) error = EnsureWatched();
+  if (error != 0) return error;
+  if (site != 0 && !AsksAgain(header, in)) RecordCall(site, c.process, header.op);
+  if (c.pages.load() != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
+    error = CallByPage(header, in, out);
+  } else {
+    error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)
+                              : EIO;
+  }
+  broken = IsBroken(error);
+  return error;
+}
+
 int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descriptors,
                     uint32_t descriptor_count) {
   Connection& c = g_connection;
   const uint32_t site = FindCallSite();
-  LockConnection();
-  int error = EnsureConnected();
-  if (error == 0 && HasTrait(header.op, kBringsCounter)) error = EnsureWatched();
+  int error;
   bool broken = false;
-  if (error == 0) {
-    if (site != 0 && !AsksAgain(header, in)) RecordCall(site, c.process, header.op);
-    CallPage* const page = c.page.load();
-    if (page != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
-      Count(&ProgramPlace::calls);
-      error = ExchangeByPage(*page, header, in, out, {WakeHost, HasEnded, c.gone});
-    } else {
-      error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)
-                                : EIO;
-    }
-    // A host may return EIO as well. The connection has ended only if its socket is dead.
-    broken = error == EIO && HasEnded();
+  if (site == 0 && c.is_settled.load() && c.pages.load() != nullptr &&
+      FitsPage(header.size, out.size, descriptor_count)) {
+    error = CallByPage(header, in, out);
+    broken = IsBroken(error);
+  } else {
+    LockConnection();
+    error = CallLocked(header, in, out, descriptors, descriptor_count, site, broken);
+    UnlockConnection();
   }
-  UnlockConnection();
   if (broken) MarkGone();
   return error;
 }
@@ -500,7 +568,7 @@ uint32_t TakeOfferedEvent(uint32_t channel, uint32_t devices, void* out, uint32_
   return page->event.Take(channel, devices, out, out_size);
 }
 
-bool MayCall() { return !t_calls; }
+bool MayCall() { return t_calls <= 0; }
 
 bool HasToJoin() { return g_connection.must_rejoin.load(std::memory_order_relaxed); }
 

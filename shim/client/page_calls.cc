@@ -48,11 +48,13 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
 
 }  // namespace
 
-CallPage* MapCallPage(int fd) {
+CallPageSet* MapCallPages(int fd) {
   struct stat status;
-  if (SysFileStatus(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPage)}) return nullptr;
-  void* const bytes = SysMapShared(fd, sizeof(CallPage));
-  return bytes == MAP_FAILED ? nullptr : static_cast<CallPage*>(bytes);
+  if (SysFileStatus(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPageSet)}) {
+    return nullptr;
+  }
+  void* const bytes = SysMapShared(fd, sizeof(CallPageSet));
+  return bytes == MAP_FAILED ? nullptr : static_cast<CallPageSet*>(bytes);
 }
 
 int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,

@@ -1,4 +1,4 @@
-// The program's side of the page by which calls reach the host without a system call
+// The program's side of the pages by which calls reach the host without a system call
 // (emulator/abi/call_page.h).
 #pragma once
 
@@ -22,10 +22,10 @@ struct PageCaller {
   const std::atomic<bool>& gone;
 };
 
-// Maps the page behind a memfd that the host sent. Returns nullptr on failure.
-CallPage* MapCallPage(int fd);
+// Maps the pages behind a memfd that the host sent. Returns nullptr on failure.
+CallPageSet* MapCallPages(int fd);
 
-// Returns true for calls without descriptors whose sizes fit the page.
+// Returns true for calls without descriptors whose sizes fit a page.
 inline bool FitsPage(uint32_t in_size, uint32_t out_size, uint32_t descriptor_count) {
   return descriptor_count == 0 && in_size <= CallPage::kMaxInBytes &&
          out_size <= CallPage::kMaxOutBytes;

@@ -19,6 +19,7 @@ from emulated import Emulator, Failure, free_addresses  # noqa: E402
 SOURCES = os.path.dirname(os.path.abspath(__file__))
 LIBRARIES = ["emulator/embedded", "shim/rdmacm", "shim/verbs"]
 LIMIT_S = 100
+PAGES = 8  # CallPageSet::kPages: so many threads of a process call at the same time
 OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-guest-", dir="/tmp")
 
 
@@ -139,6 +140,53 @@ def fork_does_not_wait_for_a_call_of_another_thread():
         forks_while(emulator, program,
                     lambda: emulator.rdmaemu("fault", "release", "--host", "guest", "held"))
         program.expect(r"^registered 1$")
+
+
+def hold_calls(emulator, threads):
+    """Starts a program in which so many threads free a PD, which a rule holds."""
+    rule = os.path.join(OUTPUT, "held_calls.toml")
+    with open(rule, "w") as text:
+        text.write('[[fault]]\nname = "held"\nat = "call.dealloc_pd"\nhold = true\n')
+    program = emulator.start("guest", free_addresses(1)[0],
+                             [build("held_calls"), str(threads)], ["--scenario", rule])
+    if not program.wait_for_text("calling", LIMIT_S):
+        raise Failure("the program did not begin\n" + program.describe())
+    return program
+
+
+def await_held(emulator, times):
+    held = emulator.rdmaemu("fault", "wait", "--host", "guest", "held", "--times", str(times),
+                            "--timeout", "60s")
+    if held.returncode != 0:
+        raise Failure("%d calls are not held: %s" % (times, held.stderr))
+
+
+def release(emulator):
+    emulator.rdmaemu("fault", "release", "--host", "guest", "held")
+
+
+def threads_go_on_while_calls_of_others_are_held():
+    with Emulator() as emulator:
+        program = hold_calls(emulator, PAGES - 1)
+        await_held(emulator, PAGES - 1)
+        program.process.stdin.close()
+        if not program.wait_for_text("went on", LIMIT_S):
+            raise Failure("a held call stops another thread\n" + program.describe())
+        release(emulator)
+        program.wait(LIMIT_S)
+        program.expect(r"^freed %d$" % (PAGES - 1))
+
+
+def more_held_calls_than_pages_let_each_other_go_on():
+    with Emulator() as emulator:
+        program = hold_calls(emulator, PAGES + 1)
+        await_held(emulator, PAGES)
+        program.process.stdin.close()
+        release(emulator)
+        await_held(emulator, PAGES + 1)
+        release(emulator)
+        program.wait(LIMIT_S)
+        program.expect(r"^went on$", r"^freed %d$" % (PAGES + 1))
 
 
 def librdmacm_stays_while_it_looks_a_name_up():
@@ -423,6 +471,8 @@ def main():
             a_program_that_closes_the_descriptors_keeps_its_files,
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
+            threads_go_on_while_calls_of_others_are_held,
+            more_held_calls_than_pages_let_each_other_go_on,
             librdmacm_stays_while_it_looks_a_name_up,
             a_thread_that_is_cancelled_in_the_library_leaves_no_lock,
             a_thread_takes_the_lock_under_which_another_one_polls,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -21,13 +22,14 @@ struct Reply {
   std::vector<std::byte> body;               // Out of calls.h; empty on error
   std::vector<ReplyDescriptor> descriptors;  // in the order of calls.h
   // A fault rule delays the reply. The caller must send nothing until Host::TakeLateReply returns
-  // the reply.
+  // the reply. Other callers of the process go on.
   bool is_late = false;
 };
 
 struct LateReply {
   ProcessId process;
   Reply reply;
+  uint32_t caller = 0;  // as in Host::Call
 };
 
 }  // namespace rdmaemu

@@ -10,25 +10,26 @@ uint32_t AskedCalls::Begin(ProcessId process) {
   return last_number_;
 }
 
-bool AskedCalls::End(uint32_t number) {
+std::optional<uint32_t> AskedCalls::End(uint32_t number) {
   const auto it = asked_.find(number);
-  if (it == asked_.end()) return false;
-  if (it->second.has_come) {
+  if (it == asked_.end()) return std::nullopt;
+  const std::optional<uint32_t> caller = it->second.caller;
+  if (caller) {
     asked_.erase(it);
-    return true;
+  } else {
+    it->second.is_over = true;
   }
-  it->second.is_over = true;
-  return false;
+  return caller;
 }
 
-bool AskedCalls::Come(ProcessId process, uint32_t number) {
+bool AskedCalls::Come(ProcessId process, uint32_t caller, uint32_t number) {
   const auto it = asked_.find(number);
   if (it == asked_.end() || it->second.process != process) return false;
   if (it->second.is_over) {
     asked_.erase(it);
     return false;
   }
-  it->second.has_come = true;
+  it->second.caller = caller;
   return true;
 }
 

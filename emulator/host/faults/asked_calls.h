@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "emulator/base/ids.h"
 
@@ -19,18 +20,18 @@ class AskedCalls {
 
   // Registers a call that is delayed. Returns its number, never 0.
   uint32_t Begin(ProcessId process);
-  // Ends the call's delay. Returns true when the program is already waiting and must get its reply
-  // now.
-  bool End(uint32_t number);
-  // Records that the program waits for the call with this number. Returns true when the program
+  // Ends the call's delay. Returns the caller that already waits, and must get its reply now.
+  std::optional<uint32_t> End(uint32_t number);
+  // Records that the caller (Host::Call) waits for the call with this number. Returns true when it
   // must wait for End, and false when the delay is over.
-  bool Come(ProcessId process, uint32_t number);
+  bool Come(ProcessId process, uint32_t caller, uint32_t number);
   void Forget(ProcessId process);
 
  private:
   struct Asked {
     ProcessId process;
-    bool has_come = false, is_over = false;
+    std::optional<uint32_t> caller = {};  // that waits
+    bool is_over = false;
   };
   std::map<uint32_t, Asked> asked_;
   uint32_t last_number_ = 0;

@@ -10,27 +10,28 @@ namespace rdmaemu::testing {
 namespace {
 
 constexpr ProcessId kProgram{1}, kOther{2};
+constexpr uint32_t kCaller = 3;
 
 TEST(AskedCallsTest, WhoComesBeforeTheEndWaitsForIt) {
   AskedCalls asked;
   const uint32_t number = asked.Begin(kProgram);
-  EXPECT_TRUE(asked.Come(kProgram, number));
-  EXPECT_TRUE(asked.End(number)) << "to be answered now";
-  EXPECT_FALSE(asked.Come(kProgram, number)) << "it is over";
+  EXPECT_TRUE(asked.Come(kProgram, kCaller, number));
+  EXPECT_EQ(asked.End(number), kCaller) << "to be answered now";
+  EXPECT_FALSE(asked.Come(kProgram, kCaller, number)) << "it is over";
 }
 
 TEST(AskedCallsTest, WhoComesAfterTheEndDoesNotWait) {
   AskedCalls asked;
   const uint32_t number = asked.Begin(kProgram);
   EXPECT_FALSE(asked.End(number)) << "nobody is to be answered";
-  EXPECT_FALSE(asked.Come(kProgram, number));
+  EXPECT_FALSE(asked.Come(kProgram, kCaller, number));
 }
 
 TEST(AskedCallsTest, ANumberOfAnotherProgramIsNoNumber) {
   AskedCalls asked;
   const uint32_t number = asked.Begin(kProgram);
-  EXPECT_FALSE(asked.Come(kOther, number));
-  EXPECT_TRUE(asked.Come(kProgram, number));
+  EXPECT_FALSE(asked.Come(kOther, kCaller, number));
+  EXPECT_TRUE(asked.Come(kProgram, kCaller, number));
   asked.Forget(kProgram);
   EXPECT_FALSE(asked.End(number));
 }
@@ -45,9 +46,10 @@ TEST(AskedCallsTest, ThereIsALimit) {
 
 class AskedCallsOfAHost : public FaultWorld {
  protected:
-  Reply Ask(uint32_t again = 0) {
+  Reply Ask(uint32_t again = 0, uint32_t caller = 0) {
     const AskIn in{0, again};
-    return server_client_.CallBytes(static_cast<uint32_t>(CallOp::kPostSend), &in, sizeof in);
+    return server_client_.CallBytes(static_cast<uint32_t>(CallOp::kPostSend), &in, sizeof in,
+                                    caller);
   }
   static AskOut OutOf(const Reply& reply) {
     AskOut out{};
@@ -68,12 +70,14 @@ TEST_F(AskedCallsOfAHost, ABarrierAfterTheEffectHoldsWhoComesBackUntilItLetsGo) 
   EXPECT_FALSE(first.is_late) << "the program is to do it now";
   const uint32_t number = OutOf(first).again;
   ASSERT_NE(number, 0u);
-  EXPECT_TRUE(Ask(number).is_late);
+  EXPECT_TRUE(Ask(number, kCaller).is_late);
   EXPECT_FALSE(world_.RunUntil([&] { return server_host_.TakeLateReply().has_value(); },
                                std::chrono::seconds(10)));
   AskFaults(server_client_, CallOp::kFaultRelease, "gate");
-  EXPECT_TRUE(world_.RunUntil([&] { return server_host_.TakeLateReply().has_value(); },
+  std::optional<LateReply> late;
+  EXPECT_TRUE(world_.RunUntil([&] { return (late = server_host_.TakeLateReply()).has_value(); },
                               std::chrono::seconds(1)));
+  EXPECT_EQ(late->caller, kCaller) << "the one that waits, not the one that asked first";
 }
 
 TEST_F(AskedCallsOfAHost, ABarrierThatLetGoMeanwhileHoldsNobody) {

@@ -74,6 +74,25 @@ TEST_F(BarriersTest, ACallWaitsAtABarrierAndTakesEffectWhenItIsLetGo) {
   EXPECT_EQ(HeldBy(server_client_), 0u);
 }
 
+TEST_F(BarriersTest, ThreadsOfAProcessWaitForTheirOwnCallsOnly) {
+  OnServer("name = \"gate\", at = \"call.list_devices\", hold = true");
+  const Nothing nothing{};
+  const auto call = [&](CallOp op, uint32_t caller) {
+    return server_client_.CallBytes(static_cast<uint32_t>(op), &nothing, 0, caller);
+  };
+  EXPECT_TRUE(call(CallOp::kListDevices, 1).is_late);
+  EXPECT_FALSE(call(CallOp::kHostStatus, 2).is_late);
+  EXPECT_TRUE(call(CallOp::kListDevices, 3).is_late);
+  LetGo(server_client_);
+  for (const uint32_t caller : {1u, 3u}) {
+    const auto late = server_host_.TakeLateReply();
+    ASSERT_TRUE(late);
+    EXPECT_EQ(late->process, server_client_.process);
+    EXPECT_EQ(late->caller, caller);
+  }
+  EXPECT_FALSE(server_host_.TakeLateReply());
+}
+
 TEST_F(BarriersTest, ACallTakesEffectBeforeItsBarrierWhereTheRuleSaysSo) {
   for (const bool takes_effect : {false, true}) {
     AskFaults(server_client_, CallOp::kFaultClear);

@@ -40,11 +40,11 @@ Reply AskReply(const AskOut& out) {
 
 }  // namespace
 
-Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
+Reply CallFaults::Call(Time now, ProcessId process, uint32_t caller, GroupId group, uint32_t op,
                        std::span<const std::byte> message) {
   if (const uint32_t number = AskedAgain(message); number != 0) {
-    return asked_.Come(process, number) ? AnswerNow({process, 0, {}, {}})
-                                        : call_(now, process, message);
+    return asked_.Come(process, caller, number) ? AnswerNow({process, caller, 0, {}, {}})
+                                                : call_(now, process, message);
   }
   if (!faults_.Watches(fault::Point::kCall) || !CanFail(op)) return call_(now, process, message);
   const std::string subject = CallSubject(op);
@@ -73,20 +73,21 @@ Reply CallFaults::Call(Time now, ProcessId process, GroupId group, uint32_t op,
     return failed;
   }
   const auto* const hold = std::get_if<fault::Hold>(&action);
-  if (hold == nullptr) return Postpone(now, std::get<fault::Delay>(action), process, message);
+  if (hold == nullptr)
+    return Postpone(now, std::get<fault::Delay>(action), process, caller, message);
   if (!HasRoom()) return call_(now, process, message);
   // Copy the name, because Take may execute the call, which may change the rules.
   const std::string name = rule->name;
-  Delayed waiting = Take(now, hold->takes_effect, process, message);
+  Delayed waiting = Take(now, hold->takes_effect, process, caller, message);
   Reply answer = AnswerNow(waiting);
   deferred_.PutHeld(name, std::move(waiting));
   return answer;
 }
 
-Reply CallFaults::Postpone(Time now, const fault::Delay& delay, ProcessId process,
+Reply CallFaults::Postpone(Time now, const fault::Delay& delay, ProcessId process, uint32_t caller,
                            std::span<const std::byte> message) {
   if (!HasRoom()) return call_(now, process, message);
-  Delayed waiting = Take(now, delay.takes_effect, process, message);
+  Delayed waiting = Take(now, delay.takes_effect, process, caller, message);
   Reply answer = AnswerNow(waiting);
   deferred_.Put(now + delay.time, std::move(waiting));
   return answer;
@@ -99,8 +100,8 @@ bool CallFaults::HasRoom() {
 }
 
 CallFaults::Delayed CallFaults::Take(Time now, bool takes_effect, ProcessId process,
-                                     std::span<const std::byte> message) {
-  Delayed waiting{process, static_cast<uint32_t>(OpOf(message)), {}, {}};
+                                     uint32_t caller, std::span<const std::byte> message) {
+  Delayed waiting{process, caller, static_cast<uint32_t>(OpOf(message)), {}, {}};
   if (!takes_effect) {
     waiting.message.assign(message.begin(), message.end());
     return waiting;
@@ -132,9 +133,14 @@ std::optional<CallFaults::Late> CallFaults::TakeLate() {
 
 void CallFaults::Expire(Time now) {
   deferred_.Expire(now, [&](Delayed due) {
-    if (due.asked != 0 && !asked_.End(due.asked)) return;
+    if (due.asked != 0) {
+      const std::optional<uint32_t> waits = asked_.End(due.asked);
+      if (!waits) return;
+      due.caller = *waits;
+    }
     if (!due.message.empty()) due.reply = call_(now, due.process, due.message);
-    ready_.push_back({{due.process, std::move(due.reply)}, due.asked != 0 ? 0 : due.op});
+    ready_.push_back(
+        {{due.process, std::move(due.reply), due.caller}, due.asked != 0 ? 0 : due.op});
   });
 }
 

@@ -33,10 +33,10 @@ class CallFaults {
         deferred_(kMaxDelayed, faults.counters().delayed_calls_full) {}
 
   // Executes, fails or delays the call, as the rules decide.
-  Reply Call(Time now, ProcessId process, GroupId group, uint32_t op,
+  Reply Call(Time now, ProcessId process, uint32_t caller, GroupId group, uint32_t op,
              std::span<const std::byte> message);
   // Delays the call independently of the rules.
-  Reply Postpone(Time now, const fault::Delay& delay, ProcessId process,
+  Reply Postpone(Time now, const fault::Delay& delay, ProcessId process, uint32_t caller,
                  std::span<const std::byte> message);
   // Drops the process's pending calls.
   void Forget(ProcessId process);
@@ -53,6 +53,7 @@ class CallFaults {
  private:
   struct Delayed {
     ProcessId process;
+    uint32_t caller;
     uint32_t op;
     std::vector<std::byte> message;  // the call to execute; empty: it was executed already
     Reply reply;
@@ -60,7 +61,8 @@ class CallFaults {
   };
 
   bool HasRoom();
-  Delayed Take(Time now, bool takes_effect, ProcessId process, std::span<const std::byte> message);
+  Delayed Take(Time now, bool takes_effect, ProcessId process, uint32_t caller,
+               std::span<const std::byte> message);
   // Returns the immediate reply to a call that is now pending.
   static Reply AnswerNow(const Delayed& waiting);
 

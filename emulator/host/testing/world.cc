@@ -154,12 +154,12 @@ void Client::Kill() {
   host.Detach(world.now, process);
 }
 
-Reply Client::CallBytes(uint32_t op, const void* in, size_t bytes) {
+Reply Client::CallBytes(uint32_t op, const void* in, size_t bytes, uint32_t caller) {
   std::vector<std::byte> message(sizeof(CallHeader) + bytes);
   const CallHeader header{op, static_cast<uint32_t>(bytes)};
   std::memcpy(message.data(), &header, sizeof header);
   if (bytes != 0) std::memcpy(message.data() + sizeof header, in, bytes);
-  return host.Call(world.now, process, message);
+  return host.Call(world.now, process, message, caller);
 }
 
 std::byte* Client::At(const SharedSpan& span) {

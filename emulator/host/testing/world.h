@@ -109,7 +109,8 @@ class Client {
     descriptors = std::move(reply.descriptors);
     return reply.error;
   }
-  Reply CallBytes(uint32_t op, const void* in, size_t bytes);
+  // `caller` is that of Host::Call.
+  Reply CallBytes(uint32_t op, const void* in, size_t bytes, uint32_t caller = 0);
   std::byte* At(const SharedSpan& span);
   CounterId Counter() const { return std::get<CounterId>(descriptors.at(0)); }
 
