@@ -78,11 +78,7 @@ struct Connection {
   std::atomic<bool> gone{false};
   std::atomic<bool> must_rejoin{false};
 
-  // The pages of this process. nullptr: calls use the socket.
-  std::atomic<CallPageSet*> pages{nullptr};
-  // A thread holds one of these during a call on the page. It may hold `mutex`, too. A forked child
-  // starts with new ones.
-  pthread_mutex_t page_mutexes[CallPageSet::kPages];
+  CallPages pages;  // without them, all calls use the socket
   // EnsureConnected has succeeded, so calls on pages need not take `mutex`.
   std::atomic<bool> is_settled{false};
 
@@ -105,35 +101,6 @@ void UnlockConnection() {
   pthread_mutex_unlock(&g_connection.mutex);
   t_calls = t_calls - 1;
 }
-
-void InitPageMutexes() {
-  for (pthread_mutex_t& each : g_connection.page_mutexes) pthread_mutex_init(&each, nullptr);
-}
-
-// Holds a page that no other thread calls on.
-class PageLock {
- public:
-  PageLock() {
-    t_calls = t_calls + 1;
-    pthread_mutex_t(&mutexes)[CallPageSet::kPages] = g_connection.page_mutexes;
-    while (index_ < CallPageSet::kPages && pthread_mutex_trylock(&mutexes[index_]) != 0) index_++;
-    if (index_ < CallPageSet::kPages) return;
-    static std::atomic<uint32_t> next{0};
-    index_ = next++ % CallPageSet::kPages;
-    pthread_mutex_lock(&mutexes[index_]);
-  }
-  ~PageLock() {
-    pthread_mutex_unlock(&g_connection.page_mutexes[index_]);
-    t_calls = t_calls - 1;
-  }
-  PageLock(const PageLock&) = delete;
-  PageLock& operator=(const PageLock&) = delete;
-
-  uint32_t index() const { return index_; }
-
- private:
-  uint32_t index_ = 0;
-};
 
 class ForkMutexLock {
  public:
@@ -171,23 +138,19 @@ void MarkGone() {
     DoubtCounters();
   }
   FillCounters();
-  if (CallPageSet* const pages = g_connection.pages.load()) {
-    for (CallPage& page : pages->pages) WakeCaller(page);
-  }
+  g_connection.pages.WakeCallers();
 }
 
-// Requests pages for calls. Without pages, the process makes its calls by the socket.
-CallPageSet* ShareCallPages(int socket) {
+void ShareCallPages(int socket) {
   const Nothing in{};
   Buffer nothing{nullptr, 0, 0};
   int fd = -1;
   if (Exchange(socket, {static_cast<uint32_t>(CallOp::kShareCallPage), sizeof in}, &in, nothing,
                &fd, 1) != 0) {
-    return nullptr;
+    return;
   }
-  CallPageSet* const pages = MapCallPages(fd);
+  g_connection.pages.Map(fd);
   SysClose(fd);
-  return pages;
 }
 
 // ---- connecting
@@ -317,7 +280,7 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   if (error != 0) return error;
   std::byte* const process_page = MapSpanLocked(hello.process_page, socket);
   if (process_page == nullptr) return errno;
-  CallPageSet* const pages = ShareCallPages(socket);
+  ShareCallPages(socket);
 
   ForkMutexLock lock;
   if (c.inherited_socket >= 0 && FileIdOf(c.inherited_socket) == c.socket_id) {
@@ -333,7 +296,6 @@ int Settle(int socket, const HelloOut& hello, int doorbell_fd) {
   OwnConnection();
   c.process = hello.process;
   c.process_page = reinterpret_cast<ProcessPage*>(process_page);
-  c.pages = pages;
   c.must_rejoin = false;
   return 0;
 }
@@ -389,7 +351,6 @@ void AfterForkInChild() {
   Connection& c = g_connection;
   UnlockCountersAfterFork();
   pthread_mutex_init(&c.mutex, nullptr);
-  InitPageMutexes();
   c.is_settled = false;
   t_calls = 0;
   ResetCallSitesAfterFork();
@@ -398,8 +359,7 @@ void AfterForkInChild() {
   // A host inside the parent belongs to the parent. Its queues are shared, and the child's copy of
   // its state is unusable.
   if (g_embedded.exchange(nullptr) != nullptr) c.gone = true;
-  // The pages belong to the parent.
-  if (CallPageSet* const pages = c.pages.exchange(nullptr)) munmap(pages, sizeof *pages);
+  c.pages.Init();
   c.watched = false;
   if (c.socket < 0) return;
   // Do not close the parent's doorbell. Its number may already belong to an eventfd of the program,
@@ -415,7 +375,7 @@ void AfterForkInChild() {
 }
 
 void RegisterForkHandlers() {
-  InitPageMutexes();
+  g_connection.pages.Init();
   pthread_atfork(PrepareFork, AfterForkInParent, AfterForkInChild);
 }
 
@@ -506,10 +466,11 @@ bool IsBroken(int error) { return error == EIO && HasEnded(); }
 
 int CallByPage(CallHeader header, const void* in, Buffer& out) {
   Connection& c = g_connection;
-  const PageLock lock;
   Count(&ProgramPlace::calls);
-  return ExchangeByPage(c.pages.load()->pages[lock.index()], header, in, out,
-                        {WakeHost, HasEnded, c.gone});
+  t_calls = t_calls + 1;
+  const int error = c.pages.Call(header, in, out, {WakeHost, HasEnded, c.gone});
+  t_calls = t_calls - 1;
+  return error;
 }
 
 // Makes a call by the connection, whatever it needs. Holds `mutex` meanwhile, so that recorded
@@ -521,7 +482,7 @@ int CallLocked(CallHeader header, const void* in, Buffer& out, int* descriptors,
   if (error == 0 && HasTrait(header.op, kBringsCounter)) error = EnsureWatched();
   if (error != 0) return error;
   if (site != 0 && !AsksAgain(header, in)) RecordCall(site, c.process, header.op);
-  if (c.pages.load() != nullptr && FitsPage(header.size, out.size, descriptor_count)) {
+  if (c.pages.are_mapped() && FitsPage(header.size, out.size, descriptor_count)) {
     error = CallByPage(header, in, out);
   } else {
     error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)
@@ -537,7 +498,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
   const uint32_t site = FindCallSite();
   int error;
   bool broken = false;
-  if (site == 0 && c.is_settled.load() && c.pages.load() != nullptr &&
+  if (site == 0 && c.is_settled.load() && c.pages.are_mapped() &&
       FitsPage(header.size, out.size, descriptor_count)) {
     error = CallByPage(header, in, out);
     broken = IsBroken(error);

@@ -46,19 +46,8 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   return Answered(page);
 }
 
-}  // namespace
-
-CallPageSet* MapCallPages(int fd) {
-  struct stat status;
-  if (SysFileStatus(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPageSet)}) {
-    return nullptr;
-  }
-  void* const bytes = SysMapShared(fd, sizeof(CallPageSet));
-  return bytes == MAP_FAILED ? nullptr : static_cast<CallPageSet*>(bytes);
-}
-
-int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,
-                   const PageCaller& caller) {
+int Exchange(CallPage& page, CallHeader header, const void* in, Buffer& out,
+             const PageCaller& caller) {
   page.call = header;
   if (header.size > 0) memcpy(page.in, in, header.size);
   if (page.Ask() && !caller.wake_host()) return EIO;
@@ -70,8 +59,43 @@ int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& ou
   return reply.error >= 0 ? reply.error : EPROTO;
 }
 
-void WakeCaller(CallPage& page) {
-  syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}  // namespace
+
+void CallPages::Init() {
+  if (CallPageSet* const set = set_.exchange(nullptr)) munmap(set, sizeof *set);
+  for (pthread_mutex_t& each : mutexes_) pthread_mutex_init(&each, nullptr);
+}
+
+void CallPages::Map(int fd) {
+  struct stat status;
+  if (SysFileStatus(fd, &status) != 0 || status.st_size < off_t{sizeof(CallPageSet)}) return;
+  void* const bytes = SysMapShared(fd, sizeof(CallPageSet));
+  if (bytes != MAP_FAILED) set_ = static_cast<CallPageSet*>(bytes);
+}
+
+// Threads take the first free page, because the host looks at the pages of recent calls only.
+uint32_t CallPages::LockOne() {
+  for (uint32_t i = 0; i < CallPageSet::kPages; i++) {
+    if (pthread_mutex_trylock(&mutexes_[i]) == 0) return i;
+  }
+  const uint32_t number = next_++ % CallPageSet::kPages;
+  pthread_mutex_lock(&mutexes_[number]);
+  return number;
+}
+
+int CallPages::Call(CallHeader header, const void* in, Buffer& out, const PageCaller& caller) {
+  const uint32_t number = LockOne();
+  const int error = Exchange(set_.load()->pages[number], header, in, out, caller);
+  pthread_mutex_unlock(&mutexes_[number]);
+  return error;
+}
+
+void CallPages::WakeCallers() {
+  CallPageSet* const set = set_.load();
+  if (set == nullptr) return;
+  for (CallPage& page : set->pages) {
+    syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  }
 }
 
 }  // namespace rdmaemu::client

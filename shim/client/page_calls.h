@@ -2,6 +2,8 @@
 // (emulator/abi/call_page.h).
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -22,21 +24,33 @@ struct PageCaller {
   const std::atomic<bool>& gone;
 };
 
-// Maps the pages behind a memfd that the host sent. Returns nullptr on failure.
-CallPageSet* MapCallPages(int fd);
-
 // Returns true for calls without descriptors whose sizes fit a page.
 inline bool FitsPage(uint32_t in_size, uint32_t out_size, uint32_t descriptor_count) {
   return descriptor_count == 0 && in_size <= CallPage::kMaxInBytes &&
          out_size <= CallPage::kMaxOutBytes;
 }
 
-// Makes one call with header.size bytes at `in`, which must fit. Returns the reply's errno, or EIO
-// if the host has ended.
-int ExchangeByPage(CallPage& page, CallHeader header, const void* in, Buffer& out,
-                   const PageCaller& caller);
+// The pages of this process. All functions are thread-safe, but for Init and Map.
+class CallPages {
+ public:
+  // Call this before anything else, and in a forked child, whose parent keeps its pages.
+  void Init();
+  // Maps the pages behind a memfd that the host sent, if that works.
+  void Map(int fd);
+  bool are_mapped() const { return set_.load() != nullptr; }
+  // Makes one call with header.size bytes at `in`, which must fit. Waits for a page if other
+  // threads use all of them. Returns the reply's errno, or EIO if the host has ended.
+  int Call(CallHeader header, const void* in, Buffer& out, const PageCaller& caller);
+  // Wakes up the threads that wait for replies, so that they check whether the host has ended.
+  void WakeCallers();
 
-// Wakes up a thread that waits for a reply, so that it checks whether the host has ended.
-void WakeCaller(CallPage& page);
+ private:
+  uint32_t LockOne();
+
+  std::atomic<CallPageSet*> set_{nullptr};
+  // A thread holds one of these during a call on the page.
+  pthread_mutex_t mutexes_[CallPageSet::kPages];
+  std::atomic<uint32_t> next_{0};  // the page for which the next thread waits
+};
 
 }  // namespace rdmaemu::client
