@@ -73,8 +73,9 @@ Reply CallFaults::Call(Time now, ProcessId process, uint32_t caller, GroupId gro
     return failed;
   }
   const auto* const hold = std::get_if<fault::Hold>(&action);
-  if (hold == nullptr)
+  if (hold == nullptr) {
     return Postpone(now, std::get<fault::Delay>(action), process, caller, message);
+  }
   if (!HasRoom()) return call_(now, process, message);
   // Copy the name, because Take may execute the call, which may change the rules.
   const std::string name = rule->name;
