@@ -47,9 +47,12 @@ struct CallPage {
   }
 };
 
-// The pages of a process. Threads that call at the same time use different pages.
+// The pages of a process. Threads that call at the same time use different pages. The second half
+// is for calls of signal handlers that have interrupted a call: their threads keep a page of the
+// first half meanwhile.
 struct CallPageSet {
-  static constexpr uint32_t kPages = 8;
+  static constexpr uint32_t kAtOnce = 8;
+  static constexpr uint32_t kPages = 2 * kAtOnce;
 
   CallPage pages[kPages];
 };

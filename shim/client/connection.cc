@@ -464,11 +464,11 @@ bool AsksAgain(CallHeader header, const void* in) {
 // A host may return EIO as well. The connection has ended only if its socket is dead.
 bool IsBroken(int error) { return error == EIO && HasEnded(); }
 
-int CallByPage(CallHeader header, const void* in, Buffer& out) {
+int CallByPage(CallHeader header, const void* in, Buffer& out, bool is_nested) {
   Connection& c = g_connection;
   Count(&ProgramPlace::calls);
   t_calls = t_calls + 1;
-  const int error = c.pages.Call(header, in, out, {WakeHost, HasEnded, c.gone});
+  const int error = c.pages.Call(header, in, out, {WakeHost, HasEnded, c.gone}, is_nested);
   t_calls = t_calls - 1;
   return error;
 }
@@ -483,7 +483,7 @@ int CallLocked(CallHeader header, const void* in, Buffer& out, int* descriptors,
   if (error != 0) return error;
   if (site != 0 && !AsksAgain(header, in)) RecordCall(site, c.process, header.op);
   if (c.pages.are_mapped() && FitsPage(header.size, out.size, descriptor_count)) {
-    error = CallByPage(header, in, out);
+    error = CallByPage(header, in, out, /*is_nested=*/false);
   } else {
     error = OwnsDescriptors() ? Exchange(c.socket, header, in, out, descriptors, descriptor_count)
                               : EIO;
@@ -500,7 +500,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
   bool broken = false;
   if (site == 0 && c.is_settled.load() && c.pages.are_mapped() &&
       FitsPage(header.size, out.size, descriptor_count)) {
-    error = CallByPage(header, in, out);
+    error = CallByPage(header, in, out, /*is_nested=*/!MayCall());
     broken = IsBroken(error);
   } else {
     LockConnection();

@@ -1,11 +1,14 @@
 #include "shim/client/page_calls.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
+
+#include <bit>
 
 #include "shim/client/machine_clock.h"
 #include "shim/client/system.h"
@@ -19,6 +22,8 @@ namespace {
 constexpr int kSpins = 40;
 constexpr long kLookForHostNanoseconds =
     100'000'000;  // how often to check the host, in case its end was not noticed
+
+constexpr uint32_t kAllFree = (uint32_t{1} << CallPageSet::kAtOnce) - 1;
 
 bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
 
@@ -63,7 +68,7 @@ int Exchange(CallPage& page, CallHeader header, const void* in, Buffer& out,
 
 void CallPages::Init() {
   if (CallPageSet* const set = set_.exchange(nullptr)) munmap(set, sizeof *set);
-  for (pthread_mutex_t& each : mutexes_) pthread_mutex_init(&each, nullptr);
+  for (Half& half : halves_) half = {kAllFree, 0};
 }
 
 void CallPages::Map(int fd) {
@@ -73,20 +78,38 @@ void CallPages::Map(int fd) {
   if (bytes != MAP_FAILED) set_ = static_cast<CallPageSet*>(bytes);
 }
 
-// Threads take the first free page, because the host looks at the pages of recent calls only.
-uint32_t CallPages::LockOne() {
-  for (uint32_t i = 0; i < CallPageSet::kPages; i++) {
-    if (pthread_mutex_trylock(&mutexes_[i]) == 0) return i;
+// Takes the first free page, because the host looks at the pages of recent calls only.
+uint32_t CallPages::TakeFrom(Half& half) {
+  std::atomic_ref free(half.free), waiting(half.waiting);
+  uint32_t now = free.load();
+  for (;;) {
+    if (now != 0) {
+      if (free.compare_exchange_weak(now, now & (now - 1))) {
+        return static_cast<uint32_t>(std::countr_zero(now));
+      }
+      continue;
+    }
+    waiting.fetch_add(1);
+    MachineSyscall()(SYS_futex, &half.free, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
+    waiting.fetch_sub(1);
+    now = free.load();
   }
-  const uint32_t number = next_++ % CallPageSet::kPages;
-  pthread_mutex_lock(&mutexes_[number]);
-  return number;
 }
 
-int CallPages::Call(CallHeader header, const void* in, Buffer& out, const PageCaller& caller) {
-  const uint32_t number = LockOne();
-  const int error = Exchange(set_.load()->pages[number], header, in, out, caller);
-  pthread_mutex_unlock(&mutexes_[number]);
+void CallPages::GiveBack(Half& half, uint32_t number) {
+  std::atomic_ref(half.free).fetch_or(uint32_t{1} << number);
+  if (std::atomic_ref(half.waiting).load() == 0) return;
+  // One thread alone might run a long signal handler before it takes the page.
+  syscall(SYS_futex, &half.free, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+int CallPages::Call(CallHeader header, const void* in, Buffer& out, const PageCaller& caller,
+                    bool is_nested) {
+  Half& half = halves_[is_nested ? 1 : 0];
+  const uint32_t number = TakeFrom(half);
+  CallPage& page = set_.load()->pages[(is_nested ? CallPageSet::kAtOnce : 0) + number];
+  const int error = Exchange(page, header, in, out, caller);
+  GiveBack(half, number);
   return error;
 }
 

@@ -2,8 +2,6 @@
 // (emulator/abi/call_page.h).
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdint>
 
@@ -39,18 +37,26 @@ class CallPages {
   void Map(int fd);
   bool are_mapped() const { return set_.load() != nullptr; }
   // Makes one call with header.size bytes at `in`, which must fit. Waits for a page if other
-  // threads use all of them. Returns the reply's errno, or EIO if the host has ended.
-  int Call(CallHeader header, const void* in, Buffer& out, const PageCaller& caller);
+  // threads use all of them. `is_nested`: the thread is in a signal handler that has interrupted a
+  // call. Returns the reply's errno, or EIO if the host has ended.
+  int Call(CallHeader header, const void* in, Buffer& out, const PageCaller& caller,
+           bool is_nested);
   // Wakes up the threads that wait for replies, so that they check whether the host has ended.
   void WakeCallers();
 
  private:
-  uint32_t LockOne();
+  // Half of the pages. Signal handlers use it, so it has no lock that the interrupted thread may
+  // hold.
+  struct Half {
+    uint32_t free;     // bit N: page N of the half is free; a futex
+    uint32_t waiting;  // threads that wait for a page
+  };
+
+  static uint32_t TakeFrom(Half& half);
+  static void GiveBack(Half& half, uint32_t number);
 
   std::atomic<CallPageSet*> set_{nullptr};
-  // A thread holds one of these during a call on the page.
-  pthread_mutex_t mutexes_[CallPageSet::kPages];
-  std::atomic<uint32_t> next_{0};  // the page for which the next thread waits
+  Half halves_[2];
 };
 
 }  // namespace rdmaemu::client

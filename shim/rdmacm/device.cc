@@ -1,11 +1,13 @@
 // The devices of librdmacm (rdma_get_devices(3)). Each device is opened once per process and
 // remains open. It has one protection domain while ids use the device.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 
 #include "shim/rdmacm/internal.h"
 
@@ -24,6 +26,16 @@ constinit union DeviceStorage {
   DeviceTable table;
 } g_device_storage;
 DeviceTable& Table() { return g_device_storage.table; }
+
+// A thread of the parent may hold the mutex at fork(), in a call to the host. The table is complete
+// then, and the child has no such thread.
+void UnlockInChild() { new (&Table().mutex) Mutex; }
+
+// Call this before the mutex is first locked.
+void UnlockInChildren() {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] { pthread_atfork(nullptr, nullptr, UnlockInChild); });
+}
 
 uint8_t ClampDepth(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
@@ -94,6 +106,7 @@ void OpenMissing(DeviceTable& table, ibv_device** found, Wanted wanted) {
 }  // namespace
 
 Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
+  UnlockInChildren();
   DeviceTable& table = Table();
   MutexLock lock(table.mutex);
   Device* device = Find(table, node_guid, index);
@@ -159,6 +172,7 @@ extern "C" {
 // hold them.
 ibv_context** rdma_get_devices(int* num_devices) {
   using namespace rdmaemu::rdmacm;
+  UnlockInChildren();
   DeviceTable& table = Table();
   MutexLock lock(table.mutex);
   int listed = 0;

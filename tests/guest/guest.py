@@ -19,7 +19,7 @@ from emulated import Emulator, Failure, free_addresses  # noqa: E402
 SOURCES = os.path.dirname(os.path.abspath(__file__))
 LIBRARIES = ["emulator/embedded", "shim/rdmacm", "shim/verbs"]
 LIMIT_S = 100
-PAGES = 8  # CallPageSet::kPages: so many threads of a process call at the same time
+PAGES = 8  # CallPageSet::kAtOnce: so many threads of a process call at the same time
 OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-guest-", dir="/tmp")
 
 
@@ -142,13 +142,13 @@ def fork_does_not_wait_for_a_call_of_another_thread():
         program.expect(r"^registered 1$")
 
 
-def hold_calls(emulator, threads):
-    """Starts a program in which so many threads free a PD, which a rule holds."""
+def hold_calls(emulator, threads, others):
+    """Starts a program in which so many threads free a PD, which a rule holds, beside others."""
     rule = os.path.join(OUTPUT, "held_calls.toml")
     with open(rule, "w") as text:
         text.write('[[fault]]\nname = "held"\nat = "call.dealloc_pd"\nhold = true\n')
     program = emulator.start("guest", free_addresses(1)[0],
-                             [build("held_calls"), str(threads)], ["--scenario", rule])
+                             [build("held_calls"), str(threads), str(others)], ["--scenario", rule])
     if not program.wait_for_text("calling", LIMIT_S):
         raise Failure("the program did not begin\n" + program.describe())
     return program
@@ -165,21 +165,41 @@ def release(emulator):
     emulator.rdmaemu("fault", "release", "--host", "guest", "held")
 
 
-def threads_go_on_while_calls_of_others_are_held():
+def others_go_on_while_calls_are_held(held, others):
     with Emulator() as emulator:
-        program = hold_calls(emulator, PAGES - 1)
-        await_held(emulator, PAGES - 1)
+        program = hold_calls(emulator, held, others)
+        await_held(emulator, held)
         program.process.stdin.close()
         if not program.wait_for_text("went on", LIMIT_S):
             raise Failure("a held call stops another thread\n" + program.describe())
         release(emulator)
         program.wait(LIMIT_S)
-        program.expect(r"^freed %d$" % (PAGES - 1))
+        program.expect(r"^freed %d$" % held)
+
+
+def a_thread_goes_on_while_calls_of_all_others_are_held():
+    others_go_on_while_calls_are_held(PAGES - 1, 1)
+
+
+def more_threads_than_pages_go_on_while_a_call_is_held():
+    others_go_on_while_calls_are_held(1, 2 * PAGES)
+
+
+def a_handler_polls_under_a_rule_while_more_threads_than_pages_call():
+    rule = os.path.join(OUTPUT, "polls.toml")
+    with open(rule, "w") as text:
+        text.write('[[fault]]\nname = "polls"\nat = "call.poll_cq"\n')
+    with Emulator() as emulator:
+        for threads in (1, PAGES, PAGES + 4):
+            program = emulator.start("handler%d" % threads, free_addresses(1)[0],
+                                     [build("handler_calls"), str(threads)], ["--scenario", rule])
+            program.wait(LIMIT_S)
+            program.expect(r"^called$")
 
 
 def more_held_calls_than_pages_let_each_other_go_on():
     with Emulator() as emulator:
-        program = hold_calls(emulator, PAGES + 1)
+        program = hold_calls(emulator, PAGES + 1, 1)
         await_held(emulator, PAGES)
         program.process.stdin.close()
         release(emulator)
@@ -187,6 +207,25 @@ def more_held_calls_than_pages_let_each_other_go_on():
         release(emulator)
         program.wait(LIMIT_S)
         program.expect(r"^went on$", r"^freed %d$" % (PAGES + 1))
+
+
+def a_child_binds_while_a_thread_of_its_parent_opens_the_device():
+    rule = os.path.join(OUTPUT, "opens.toml")
+    with open(rule, "w") as text:
+        text.write('[[fault]]\nname = "held"\nat = "call.open_device"\nnth = 1\nhold = true\n')
+    address = free_addresses(1)[0]
+    with Emulator() as emulator:
+        program = emulator.start("guest", address, [build("binds_in_child"), address],
+                                 ["--scenario", rule])
+        if not program.wait_for_text("binding", LIMIT_S):
+            raise Failure("the program did not begin\n" + program.describe())
+        await_held(emulator, 1)
+        program.process.stdin.close()
+        if not program.wait_for_text("child 0", LIMIT_S):
+            raise Failure("the child waits for its parent's thread\n" + program.describe())
+        release(emulator)
+        program.wait(LIMIT_S)
+        program.expect(r"^bound$")
 
 
 def librdmacm_stays_while_it_looks_a_name_up():
@@ -471,8 +510,11 @@ def main():
             a_program_that_closes_the_descriptors_keeps_its_files,
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
-            threads_go_on_while_calls_of_others_are_held,
+            a_thread_goes_on_while_calls_of_all_others_are_held,
+            more_threads_than_pages_go_on_while_a_call_is_held,
+            a_handler_polls_under_a_rule_while_more_threads_than_pages_call,
             more_held_calls_than_pages_let_each_other_go_on,
+            a_child_binds_while_a_thread_of_its_parent_opens_the_device,
             librdmacm_stays_while_it_looks_a_name_up,
             a_thread_that_is_cancelled_in_the_library_leaves_no_lock,
             a_thread_takes_the_lock_under_which_another_one_polls,

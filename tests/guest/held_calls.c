@@ -1,5 +1,5 @@
-/* Threads whose calls a fault rule holds, beside a thread that makes other calls: held_calls N.
- * With a driver, no thread waits for the call of another one. */
+/* Threads whose calls a fault rule holds, beside threads that make other calls: held_calls HELD
+ * OTHERS. With a driver, no thread waits for the call of another one. */
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@ static void* free_domain(void* domain) {
   return NULL;
 }
 
-static void call_others(void) {
+static void* call_others(void* unused) {
   static char memory[4096];
   struct ibv_pd* const domain = ibv_alloc_pd(device);
   NEED(domain != NULL);
@@ -38,11 +38,12 @@ static void call_others(void) {
     struct rdma_cm_event* event;
     NEED(rdma_get_cm_event(channel, &event) == -1);
   }
+  return unused;
 }
 
 int main(int argc, char** argv) {
-  const int threads = argc == 2 ? atoi(argv[1]) : 0;
-  NEED(threads > 0 && threads <= kMost);
+  const int threads = argc == 3 ? atoi(argv[1]) : 0, others = argc == 3 ? atoi(argv[2]) : 0;
+  NEED(threads > 0 && threads <= kMost && others > 0 && others <= kMost);
   struct ibv_device** const list = ibv_get_device_list(NULL);
   NEED(list != NULL && list[0] != NULL);
   device = ibv_open_device(list[0]);
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
   ibv_free_device_list(list);
   channel = rdma_create_event_channel();
   NEED(channel != NULL && fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
-  pthread_t thread[kMost];
+  pthread_t thread[kMost], other[kMost];
   for (int i = 0; i < threads; i++) {
     struct ibv_pd* const domain = ibv_alloc_pd(device);
     NEED(domain != NULL && pthread_create(&thread[i], NULL, free_domain, domain) == 0);
@@ -59,7 +60,10 @@ int main(int argc, char** argv) {
   fflush(stdout);
   char byte;
   NEED(read(STDIN_FILENO, &byte, 1) == 0); /* until the calls are held */
-  call_others();
+  for (int i = 0; i < others; i++) {
+    NEED(pthread_create(&other[i], NULL, call_others, NULL) == 0);
+  }
+  for (int i = 0; i < others; i++) NEED(pthread_join(other[i], NULL) == 0);
   puts("went on");
   fflush(stdout);
   for (int i = 0; i < threads; i++) NEED(pthread_join(thread[i], NULL) == 0);

@@ -23,19 +23,19 @@
 
 enum { BYTES = 256 << 10, OUTSTANDING = 8, HELD_COPY = 20, FILL = 0x77 };
 
-static void check(int ok, const char *what) {
+static void check(int ok, const char* what) {
   if (ok) return;
   perror(what);
   exit(1);
 }
 
 struct end {
-  struct ibv_context *context;
-  struct ibv_pd *pd;
-  struct ibv_cq *cq;
-  struct ibv_qp *qp;
-  struct ibv_mr *mr;
-  char *memory;
+  struct ibv_context* context;
+  struct ibv_pd* pd;
+  struct ibv_cq* cq;
+  struct ibv_qp* qp;
+  struct ibv_mr* mr;
+  char* memory;
 };
 
 struct address {
@@ -44,22 +44,24 @@ struct address {
   uint64_t memory;
 };
 
-static void open_end(struct end *end, struct address *own) {
-  struct ibv_device **devices = ibv_get_device_list(NULL);
+static void open_end(struct end* end, struct address* own) {
+  struct ibv_device** devices = ibv_get_device_list(NULL);
   check(devices && devices[0], "ibv_get_device_list");
   end->context = ibv_open_device(devices[0]);
   check(end->context != NULL, "ibv_open_device");
   end->pd = ibv_alloc_pd(end->context);
   end->cq = ibv_create_cq(end->context, 64, NULL, NULL, 0);
-  struct ibv_qp_init_attr init = {.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC,
-                                  .cap = {.max_send_wr = OUTSTANDING, .max_recv_wr = 1,
-                                          .max_send_sge = 1, .max_recv_sge = 1}};
+  struct ibv_qp_init_attr init = {
+      .send_cq = end->cq,
+      .recv_cq = end->cq,
+      .qp_type = IBV_QPT_RC,
+      .cap = {.max_send_wr = OUTSTANDING, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
   end->qp = ibv_create_qp(end->pd, &init);
   check(end->qp != NULL, "ibv_create_qp");
   end->memory = malloc(BYTES);
   memset(end->memory, 1, BYTES);
-  end->mr = ibv_reg_mr(end->pd, end->memory, BYTES,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  end->mr =
+      ibv_reg_mr(end->pd, end->memory, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   check(end->mr != NULL, "ibv_reg_mr");
   check(ibv_query_gid(end->context, 1, 0, &own->gid) == 0, "ibv_query_gid");
   own->qpn = end->qp->qp_num;
@@ -67,19 +69,20 @@ static void open_end(struct end *end, struct address *own) {
   own->memory = (uintptr_t)end->memory;
 }
 
-static void connect_end(struct end *end, const struct address *peer) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1,
-                             .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+static void connect_end(struct end* end, const struct address* peer) {
+  struct ibv_qp_attr attr = {
+      .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
   check(ibv_modify_qp(end->qp, &attr,
                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0,
         "INIT");
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096,
-                              .dest_qp_num = peer->qpn,
-                              .ah_attr = {.is_global = 1, .port_num = 1,
-                                          .grh = {.dgid = peer->gid, .hop_limit = 1}}};
+  attr = (struct ibv_qp_attr){
+      .qp_state = IBV_QPS_RTR,
+      .path_mtu = IBV_MTU_4096,
+      .dest_qp_num = peer->qpn,
+      .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .hop_limit = 1}}};
   check(ibv_modify_qp(end->qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
         "RTR");
   attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7};
   check(ibv_modify_qp(end->qp, &attr,
@@ -88,7 +91,7 @@ static void connect_end(struct end *end, const struct address *peer) {
         "RTS");
 }
 
-static void exchange(int socket, const struct address *own, struct address *peer) {
+static void exchange(int socket, const struct address* own, struct address* peer) {
   check(write(socket, own, sizeof *own) == sizeof *own, "write");
   check(read(socket, peer, sizeof *peer) == sizeof *peer, "read");
 }
@@ -117,9 +120,12 @@ static int send_all(int socket) {
   check(read(socket, &go, 1) == 1, "the receiver");
   show_copies();
   struct ibv_sge sge = {(uintptr_t)end.memory, BYTES, end.mr->lkey};
-  struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+  struct ibv_send_wr wr = {.sg_list = &sge,
+                           .num_sge = 1,
+                           .opcode = IBV_WR_RDMA_WRITE,
                            .send_flags = IBV_SEND_SIGNALED,
-                           .wr.rdma = {peer.memory, peer.rkey}}, *bad;
+                           .wr.rdma = {peer.memory, peer.rkey}},
+                     *bad;
   for (int posted = 0, ended = 0;;) {
     for (; posted - ended < OUTSTANDING; posted++) {
       check(ibv_post_send(end.qp, &wr, &bad) == 0, "ibv_post_send");
@@ -137,7 +143,7 @@ static int send_all(int socket) {
 static struct end receiver;
 static sem_t may_deregister, has_filled;
 
-static void *deregister(void *unused) {
+static void* deregister(void* unused) {
   sem_wait(&may_deregister);
   check(ibv_dereg_mr(receiver.mr) == 0, "ibv_dereg_mr");
   memset(receiver.memory, FILL, BYTES);
@@ -171,7 +177,7 @@ static int hold_a_copy(pid_t sender) {
   }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int sockets[2];
   check(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
   const pid_t sender = fork();
