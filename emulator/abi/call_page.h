@@ -5,9 +5,11 @@
 // lock of its process before it calls.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "emulator/abi/calls.h"
 
@@ -54,7 +56,22 @@ struct CallPageSet {
   static constexpr uint32_t kAtOnce = 8;
   static constexpr uint32_t kPages = 2 * kAtOnce;
 
+  // No page with this number or a higher one has had a call. Such pages take no memory as long as
+  // nobody reads them.
+  alignas(64) uint32_t used;
   CallPage pages[kPages];
+
+  // The process calls this before it uses the page.
+  void NoteUse(uint32_t page) {
+    std::atomic_ref most(used);
+    uint32_t now = most.load(std::memory_order_relaxed);
+    while (now <= page && !most.compare_exchange_weak(now, page + 1, std::memory_order_seq_cst)) {
+    }
+  }
+  std::span<CallPage> UsedPages() {
+    const uint32_t count = std::atomic_ref(used).load(std::memory_order_seq_cst);
+    return std::span(pages).first(std::min(count, kPages));
+  }
 };
 
 }  // namespace rdmaemu

@@ -98,9 +98,10 @@ template <class ServeOne>
 void CallPages::Rang(uint32_t connection, ServeOne&& serve) {
   const auto it = pages_.find(connection);
   if (it == pages_.end()) return;
-  for (uint32_t i = 0; i < CallPageSet::kPages; i++) {
-    CallPage& page = it->second.set->pages[i];
-    if (page.State() == CallPage::kAsked) Watch(connection, i, page, serve);
+  uint32_t number = 0;
+  for (CallPage& page : it->second.set->UsedPages()) {
+    if (page.State() == CallPage::kAsked) Watch(connection, number, page, serve);
+    number++;
   }
 }
 

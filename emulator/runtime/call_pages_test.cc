@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,9 +28,11 @@ class Caller {
 
   // Returns true if the caller must ring the host's doorbell.
   bool Ask(uint32_t op, uint32_t size = 0, uint32_t number = 0) {
+    set_->NoteUse(number);
     page(number).call = {op, size};
     return page(number).Ask();
   }
+  void NoteUse(uint32_t number) { set_->NoteUse(number); }
   bool Answered(uint32_t number = 0) { return page(number).State() == CallPage::kAnswered; }
   CallPage& page(uint32_t number = 0) { return set_->pages[number]; }
 
@@ -156,6 +159,30 @@ TEST_F(CallPagesTest, AllCallsOfAProcessThatRangAreServed) {
     EXPECT_TRUE(caller.Answered(i));
     EXPECT_EQ(caller.page(i).reply.error, static_cast<int>(i));
   }
+}
+
+TEST_F(CallPagesTest, PagesWithoutCallsTakeNoMemory) {
+  const auto bytes = [&] {
+    struct stat status {};
+    EXPECT_EQ(fstat(segments_.Descriptor(*pages_.Share(1)), &status), 0);
+    return static_cast<size_t>(status.st_blocks) * 512;
+  };
+  Caller& caller = NewCaller(1);
+  WatchFirst(caller, 1);
+  const size_t of_one = bytes();
+  EXPECT_LE(of_one, 2 * sizeof(CallPage));
+  caller.Ask(5, 0, CallPageSet::kPages - 1);
+  Rang(1);
+  EXPECT_TRUE(caller.Answered(CallPageSet::kPages - 1));
+  EXPECT_GT(bytes(), of_one);
+}
+
+TEST_F(CallPagesTest, AnImpossibleNumberOfUsedPagesIsCut) {
+  Caller& caller = NewCaller(1);
+  caller.NoteUse(UINT32_MAX - 1);
+  EXPECT_TRUE(caller.Ask(5));
+  Rang(1);
+  EXPECT_TRUE(caller.Answered());
 }
 
 TEST_F(CallPagesTest, ASizeBeyondThePageIsCutAndLeftToTheHostToRefuse) {

@@ -107,8 +107,10 @@ int CallPages::Call(CallHeader header, const void* in, Buffer& out, const PageCa
                     bool is_nested) {
   Half& half = halves_[is_nested ? 1 : 0];
   const uint32_t number = TakeFrom(half);
-  CallPage& page = set_.load()->pages[(is_nested ? CallPageSet::kAtOnce : 0) + number];
-  const int error = Exchange(page, header, in, out, caller);
+  const uint32_t page = (is_nested ? CallPageSet::kAtOnce : 0) + number;
+  CallPageSet& set = *set_.load();
+  set.NoteUse(page);
+  const int error = Exchange(set.pages[page], header, in, out, caller);
   GiveBack(half, number);
   return error;
 }
@@ -116,7 +118,7 @@ int CallPages::Call(CallHeader header, const void* in, Buffer& out, const PageCa
 void CallPages::WakeCallers() {
   CallPageSet* const set = set_.load();
   if (set == nullptr) return;
-  for (CallPage& page : set->pages) {
+  for (CallPage& page : set->UsedPages()) {
     syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
   }
 }
