@@ -11,6 +11,7 @@
 #include <bit>
 
 #include "shim/client/machine_clock.h"
+#include "shim/client/race_detector.h"
 #include "shim/client/system.h"
 #include "shim/client/yield_budget.h"
 
@@ -110,7 +111,9 @@ int CallPages::Call(CallHeader header, const void* in, Buffer& out, const PageCa
   const uint32_t page = (is_nested ? CallPageSet::kAtOnce : 0) + number;
   CallPageSet& set = *set_.load();
   set.NoteUse(page);
+  AcquireFrom(&set.pages[page]);
   const int error = Exchange(set.pages[page], header, in, out, caller);
+  ReleaseTo(&set.pages[page]);
   GiveBack(half, number);
   return error;
 }
