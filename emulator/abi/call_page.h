@@ -2,7 +2,7 @@
 // and its reply. The caller writes the call. An awake host polls the pages and finds the call. The
 // socket carries three kinds of calls: the first call, which requests the pages, calls that need
 // more room, and calls with file descriptors. A page holds one call at a time, so a thread takes a
-// lock of its process before it calls.
+// free page before it calls.
 #pragma once
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace rdmaemu::runtime {
 struct SocketBytes {
   uint64_t sent, received;
 };
-// What a host has done in all.
+// Counts the work of a host since the host has started.
 struct HostWork {
   SocketBytes sockets;
   uint64_t direct_sends;  // small SENDs between its own programs

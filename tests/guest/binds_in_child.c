@@ -8,13 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NEED(what)   \
-  do {               \
-    if (!(what)) {   \
-      perror(#what); \
-      exit(1);       \
-    }                \
-  } while (0)
+#include "need.h"
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 

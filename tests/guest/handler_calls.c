@@ -8,15 +8,9 @@
 #include <stdlib.h>
 #include <sys/time.h>
 
-enum { kMost = 64, kRounds = 300, kEvery_us = 500 };
+#include "need.h"
 
-#define NEED(what)   \
-  do {               \
-    if (!(what)) {   \
-      perror(#what); \
-      exit(1);       \
-    }                \
-  } while (0)
+enum { kMost = 64, kRounds = 300, kEvery_us = 500 };
 
 static struct ibv_context* device;
 static struct ibv_cq* idle;

@@ -8,15 +8,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { kMost = 64, kRounds = 100 };
+#include "need.h"
 
-#define NEED(what)   \
-  do {               \
-    if (!(what)) {   \
-      perror(#what); \
-      exit(1);       \
-    }                \
-  } while (0)
+enum { kMost = 64, kRounds = 100 };
 
 static struct ibv_context* device;
 static struct rdma_event_channel* channel;

@@ -7,15 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { kBytes = 8192 };
+#include "need.h"
 
-#define NEED(what)   \
-  do {               \
-    if (!(what)) {   \
-      perror(#what); \
-      exit(1);       \
-    }                \
-  } while (0)
+enum { kBytes = 8192 };
 
 static struct ibv_pd* pd;
 static struct ibv_cq* cq;

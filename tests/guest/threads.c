@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "need.h"
+
 enum { kThreads = 2, kRounds = 300, kSmall = 64, kLarge = 8192, kDepth = 64 };
 
 static struct ibv_qp* qp;
@@ -18,14 +20,6 @@ static struct ibv_comp_channel* channel;
 static char* memory;       /* by thread: its sent and received bytes */
 static int sent, received; /* under `counting` */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
-
-#define NEED(what)   \
-  do {               \
-    if (!(what)) {   \
-      perror(#what); \
-      exit(1);       \
-    }                \
-  } while (0)
 
 static char* slot(uint64_t thread, int receives) {
   return memory + (thread * 2 + (uint64_t)receives) * kLarge;
