@@ -11,62 +11,82 @@
 
 namespace rdmaemu {
 
-// An offered event: the reply to the sequence (sequence.h) by which rdma_get_cm_event(3) fetches
-// the next event of a channel. The host writes the reply before the program asks, so that the
-// program needs no message. A process has one offer at a time.
-struct alignas(64) EventOffer {
-  // The lower bits are a state, the others the number of the offer. The host moves kNone to
-  // kOffered, and kOffered back to kNone when it withdraws the offer. A thread of the program moves
-  // kOffered to kTaken, copies the reply, and then stores kNone. When the host finds that an offer
-  // of its own has another word, the event was fetched. A number is not used again, so that a
-  // thread that is late cannot take a later offer.
-  uint32_t word;
-  static constexpr uint32_t kNone = 0, kOffered = 1, kTaken = 2, kStateBits = 3;
+// Which events are offered: those with the numbers from `first` up to `end`. The host increments
+// `end` when it offers one more event, and lowers `end` when it withdraws the last ones. A thread
+// of the program increments `first` to take the first one. Every withdrawal changes `generation`,
+// so that a thread that is late cannot take another event than the one that it has seen.
+struct OfferedRange {
+  uint32_t generation = 0;
+  uint16_t first = 0;
+  uint16_t end = 0;
 
+  uint16_t size() const { return static_cast<uint16_t>(end - first); }
+  bool operator==(const OfferedRange&) const = default;
+};
+
+// Offered events, in order: the replies to the sequences (sequence.h) by which rdma_get_cm_event(3)
+// fetches the next events of a channel. The host writes the replies before the program asks, so
+// that the program needs no message. A process has offers for one channel at a time.
+struct alignas(64) OfferedEvents {
+  static constexpr uint16_t kSlots = 16;  // a power of two
+
+  // All changes are atomic exchanges of the whole range.
+  alignas(sizeof(OfferedRange)) OfferedRange range;
   uint32_t channel;
   uint32_t devices;  // SequenceIn::devices
-  uint32_t bytes;    // of `reply`
-  alignas(kStepAlignment) std::byte reply[kMaxSequenceOutBytes];
+  struct Slot {
+    uint32_t is_used;  // 0: the host may write a reply. A thread sets 0 when it has copied one.
+    uint32_t bytes;    // of the reply
+  };
+  // The event with the number N is in the place N % kSlots.
+  Slot slots[kSlots];
+  alignas(kStepAlignment) std::byte replies[kSlots][kMaxSequenceOutBytes];
 
-  // The host calls these. MayBegin returns false while a thread copies the reply of the last offer.
-  bool MayBegin() {
-    return (std::atomic_ref(word).load(std::memory_order_acquire) & kStateBits) == kNone;
+  OfferedRange Range() { return std::atomic_ref(range).load(std::memory_order_seq_cst); }
+  // Fails, and updates `from`, if the range has changed.
+  bool Change(OfferedRange& from, OfferedRange to) {
+    return std::atomic_ref(range).compare_exchange_strong(from, to, std::memory_order_seq_cst);
   }
-  // Makes an offer after MayBegin has returned true. `of_reply` has at most kMaxSequenceOutBytes.
-  // Returns the offer's word.
-  uint32_t Publish(uint32_t number, uint32_t of_channel, uint32_t used_devices,
-                   std::span<const std::byte> of_reply) {
+
+  // The host calls these. Begin needs an empty range.
+  void Begin(uint32_t generation, uint32_t of_channel, uint32_t used_devices) {
     // A thread may compare these two members at any time.
     std::atomic_ref(channel).store(of_channel, std::memory_order_relaxed);
     std::atomic_ref(devices).store(used_devices, std::memory_order_relaxed);
-    bytes = static_cast<uint32_t>(of_reply.size());
-    std::memcpy(reply, of_reply.data(), of_reply.size());
-    const uint32_t offered = number * (kStateBits + 1) + kOffered;
-    std::atomic_ref(word).store(offered, std::memory_order_seq_cst);
-    return offered;
+    std::atomic_ref(range).store({generation, 0, 0}, std::memory_order_seq_cst);
   }
-  bool IsOffered(uint32_t offered) {
-    return std::atomic_ref(word).load(std::memory_order_seq_cst) == offered;
+  // Returns false while a thread copies an earlier reply from this place.
+  bool HasRoomFor(uint16_t number) {
+    return std::atomic_ref(slots[number % kSlots].is_used).load(std::memory_order_acquire) == 0;
   }
-  // Returns false when the program has fetched the event.
-  bool Withdraw(uint32_t offered) {
-    return std::atomic_ref(word).compare_exchange_strong(offered, offered - kOffered + kNone);
+  // Call this before `end` passes the number. `reply` has at most kMaxSequenceOutBytes.
+  void Write(uint16_t number, std::span<const std::byte> reply) {
+    Slot& slot = slots[number % kSlots];
+    slot.bytes = static_cast<uint32_t>(reply.size());
+    std::memcpy(replies[number % kSlots], reply.data(), reply.size());
+    std::atomic_ref(slot.is_used).store(1, std::memory_order_relaxed);
+  }
+  // Whoever took the event, or withdrew it, calls this.
+  void Free(uint16_t number) {
+    std::atomic_ref(slots[number % kSlots].is_used).store(0, std::memory_order_release);
   }
 
-  // A thread of the program calls this. If the offer is of this channel and was made for these
-  // devices, copies the reply to `out` and returns its size. Returns 0 for another offer or none.
-  // Any number of threads may call this at once, and one of them gets the offer.
+  // A thread of the program calls this. If an event of this channel is offered for these devices,
+  // copies the reply to `out` and returns its size. Otherwise returns 0. Any number of threads may
+  // call this at once, and each gets another event.
   uint32_t Take(uint32_t of_channel, uint32_t used_devices, void* out, uint32_t out_size) {
-    uint32_t offered = std::atomic_ref(word).load(std::memory_order_acquire);
-    if ((offered & kStateBits) != kOffered ||
-        std::atomic_ref(channel).load(std::memory_order_relaxed) != of_channel ||
-        std::atomic_ref(devices).load(std::memory_order_relaxed) != used_devices ||
-        !std::atomic_ref(word).compare_exchange_strong(offered, offered - kOffered + kTaken)) {
-      return 0;
-    }
+    OfferedRange seen = Range();
+    do {
+      if (seen.size() == 0 || seen.size() > kSlots ||
+          std::atomic_ref(channel).load(std::memory_order_relaxed) != of_channel ||
+          std::atomic_ref(devices).load(std::memory_order_relaxed) != used_devices) {
+        return 0;
+      }
+    } while (!Change(seen, {seen.generation, static_cast<uint16_t>(seen.first + 1), seen.end}));
+    const uint32_t bytes = slots[seen.first % kSlots].bytes;
     const uint32_t size = bytes < out_size ? bytes : out_size;
-    std::memcpy(out, reply, size);
-    std::atomic_ref(word).store(offered - kOffered + kNone, std::memory_order_release);
+    std::memcpy(out, replies[seen.first % kSlots], size);
+    Free(seen.first);
     return size;
   }
 };
@@ -76,7 +96,14 @@ struct alignas(64) ProcessPage {
   // this number the host computes which objects a forked child inherited, because a fork sends no
   // message to the host.
   uint32_t forks;
-  EventOffer event;
+  OfferedEvents offers;
+
+  // The host calls this before it shares the page, whose bytes may have any value.
+  void Init() {
+    forks = 0;
+    offers.range = {};
+    std::memset(offers.slots, 0, sizeof offers.slots);
+  }
 };
 
 }  // namespace rdmaemu

@@ -1,6 +1,7 @@
 #include "emulator/cm/channel.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace rdmaemu::cm {
@@ -155,10 +156,10 @@ void Channels::CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) c
   }
 }
 
-const PendingEvent* Channels::Front(Channel& channel) const {
-  const auto oldest = channel.events.begin();
-  if (oldest == channel.events.end() || oldest->first >= channel.hidden_from) return nullptr;
-  return &oldest->second;
+const PendingEvent* Channels::At(const Channel& channel, size_t place) const {
+  if (place >= channel.events.size()) return nullptr;
+  const auto event = std::next(channel.events.begin(), static_cast<ptrdiff_t>(place));
+  return event->first >= channel.hidden_from ? nullptr : &event->second;
 }
 
 void Channels::PopFront(Channel& channel) {
@@ -171,7 +172,7 @@ void Channels::PopFront(Channel& channel) {
 void Channels::Clear(uint32_t handle) {
   const auto it = channels_.find(handle);
   if (it == channels_.end()) return;
-  Withdraw(handle);
+  if (offers_ != nullptr) offers_->Withdraw(handle, 0);
   for (const auto& event : it->second.events) Untime(it->second, event);
   it->second.events.clear();
   it->second.by_id.clear();

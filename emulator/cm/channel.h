@@ -60,8 +60,10 @@ class Channels {
   // Queues an event of another channel. Returns false when the channel is full, and the event is
   // lost.
   bool Move(uint32_t channel, PendingEvent event);
-  // Returns the oldest event without removing it, nullptr when no event is visible.
-  const PendingEvent* Front(Channel& channel) const;
+  // Returns the event at this place without removing it, nullptr when fewer events are visible. The
+  // oldest event has place 0.
+  const PendingEvent* At(const Channel& channel, size_t place) const;
+  const PendingEvent* Front(const Channel& channel) const { return At(channel, 0); }
   void PopFront(Channel& channel);
   // Removes an id's events for which `match` returns true, in order. The channel's counter no
   // longer counts them. The cost depends only on the number of the id's own events.
@@ -70,8 +72,8 @@ class Channels {
     std::vector<PendingEvent> taken;
     const auto found = channels_.find(handle);
     if (found == channels_.end()) return taken;
-    Withdraw(handle);
     Channel& channel = found->second;
+    WithdrawFromFirst(channel, [&](const PendingEvent& event) { return event.id == id; });
     uint32_t seen = 0;
     for (auto it = channel.by_id.lower_bound({id, 0});
          it != channel.by_id.end() && it->first == id;) {
@@ -104,9 +106,19 @@ class Channels {
   void CountHeld(std::map<std::string, uint64_t, std::less<>>& counts) const;
 
   void SetOffers(EventOffers* offers) { offers_ = offers; }
-  // Withdraws an offered event of the channel.
-  void Withdraw(uint32_t channel) {
-    if (offers_ != nullptr) offers_->Withdraw(channel);
+  // Withdraws the first offered event for which `match` returns true, and those behind it.
+  template <class Match>
+  void WithdrawFromFirst(const Channel& channel, const Match& match) {
+    if (offers_ == nullptr) return;
+    const size_t offered = offers_->Offered(channel.handle);
+    auto event = channel.events.begin();
+    for (size_t place = 0; place < offered && event != channel.events.end(); place++, ++event) {
+      if (match(event->second)) return offers_->Withdraw(channel.handle, place);
+    }
+  }
+  // Call this before a call fetches the first event.
+  void BeforeFetch(uint32_t channel) {
+    if (offers_ != nullptr) offers_->BeforeFetch(channel);
   }
   // Offers the first events of the channels that have changed, then counts their new events. A
   // program therefore finds the offer when its counter is readable.

@@ -65,10 +65,8 @@ Result<size_t> Cm::Call(Time now, GroupId group, ProcessId process, uint32_t cha
   const Impl::Entry entry(*impl_);
   Channel* on = impl_->channels.Find(group, channel);
   if (on == nullptr) return Fail(EBADF);
-  if (const PendingEvent* const front = impl_->channels.Front(*on);
-      front != nullptr && MayChange(*front, command, in)) {
-    impl_->channels.Withdraw(channel);
-  }
+  impl_->channels.WithdrawFromFirst(
+      *on, [&](const PendingEvent& event) { return MayChange(event, command, in); });
   CommandContext context{now, group, process, *on, impl_->channels, impl_->ids};
   return RunCommand(context, command, in, out);
 }
@@ -121,9 +119,9 @@ void Cm::SetEventOffers(EventOffers* offers) { impl_->channels.SetOffers(offers)
 bool Cm::HasChannel(GroupId group, uint32_t channel) const {
   return impl_->channels.Find(group, channel) != nullptr;
 }
-const PendingEvent* Cm::FrontEvent(GroupId group, uint32_t channel) {
-  Channel* const on = impl_->channels.Find(group, channel);
-  return on == nullptr ? nullptr : impl_->channels.Front(*on);
+const PendingEvent* Cm::EventAt(GroupId group, uint32_t channel, size_t place) {
+  const Channel* const on = impl_->channels.Find(group, channel);
+  return on == nullptr ? nullptr : impl_->channels.At(*on, place);
 }
 void Cm::ReportFront(GroupId group, uint32_t channel) {
   Channel* const on = impl_->channels.Find(group, channel);

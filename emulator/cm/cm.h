@@ -44,17 +44,21 @@ class EventDoor {
   virtual EventWait WaitOf(GroupId group, uint32_t event) = 0;
 };
 
-// Offers the first event of a channel to its program, so that the program can fetch the event
-// without a call (abi/process_page.h).
+// Offers the first events of a channel to its program, so that the program can fetch them without a
+// call (abi/process_page.h). The functions that say so call Cm::ReportFront for each offered event
+// that the program has fetched. A place counts from the first event of the channel, from 0.
 class EventOffers {
  public:
   virtual ~EventOffers() = default;
-  // The first visible event of the channel may have changed. The counter does not count a new event
-  // yet.
+  // The channel may have new visible events, which its counter does not count yet.
   virtual void Offer(uint32_t channel) = 0;
-  // An event of the channel is about to be removed or hidden. If the program has fetched the
-  // offered event, calls Cm::ReportFront.
-  virtual void Withdraw(uint32_t channel) = 0;
+  // Returns how many events of the channel are offered, or were and are not reported yet.
+  virtual size_t Offered(uint32_t channel) const = 0;
+  // The event at this place is about to be removed, or a query about its id gets another answer.
+  // Withdraws it and the events behind it. Reports what was fetched.
+  virtual void Withdraw(uint32_t channel, size_t from_place) = 0;
+  // A call is about to fetch the first event that no thread has taken. Reports what was fetched.
+  virtual void BeforeFetch(uint32_t channel) = 0;
 };
 
 struct CmChannel {
@@ -120,9 +124,9 @@ class Cm {
   void SetEventOffers(EventOffers* offers);
   // Returns whether this is a channel of the group. Handles of channels are not used again.
   bool HasChannel(GroupId group, uint32_t channel) const;
-  // Returns the first visible event of a channel of the group, or nullptr. It is valid until the
-  // next call of a function that changes events.
-  const PendingEvent* FrontEvent(GroupId group, uint32_t channel);
+  // Returns the visible event at this place of a channel of the group, or nullptr. It is valid
+  // until the next call of a function that changes events.
+  const PendingEvent* EventAt(GroupId group, uint32_t channel, size_t place);
   // Acts as GET_EVENT for the first event, which the program has fetched.
   void ReportFront(GroupId group, uint32_t channel);
   // Offers and counts the events of changed channels. The other functions do so at their end.

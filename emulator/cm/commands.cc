@@ -90,7 +90,7 @@ Filled MigrateId(CommandContext& context, In in, Out out) {
 }
 
 Filled GetEvent(CommandContext& context, In, Out out) {
-  context.channels.Withdraw(context.channel.handle);
+  context.channels.BeforeFetch(context.channel.handle);
   const PendingEvent* event = context.channels.Front(context.channel);
   if (event == nullptr) return Fail(kNothingQueued);
   const Filled filled = Store(event->response, out);
@@ -530,9 +530,8 @@ bool MayChange(const PendingEvent& event, uint32_t command, std::span<const std:
     case RDMA_USER_CM_CMD_QUERY:
     case RDMA_USER_CM_CMD_INIT_QP_ATTR:
       return false;
-    case RDMA_USER_CM_CMD_DESTROY_ID:
     case RDMA_USER_CM_CMD_LEAVE_MCAST:
-      return true;  // also removes events of requests and memberships
+      return true;  // names a membership
     default:
       break;
   }

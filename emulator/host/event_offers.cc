@@ -39,42 +39,100 @@ void HostEventOffers::Remember(ProcessId process, std::span<const std::byte> bod
   by_channel_[channel] = process;
 }
 
+size_t HostEventOffers::Fetched(const Made& made, const OfferedRange& in_page) {
+  const auto fetched = static_cast<uint16_t>(in_page.first - made.range.first);
+  const bool is_plausible = in_page.generation == made.range.generation &&
+                            in_page.end == made.range.end && fetched <= made.range.size();
+  // A program that wrote anything else loses its offered events.
+  return is_plausible ? fetched : made.range.size();
+}
+
+void HostEventOffers::Report(Made& made, size_t count) {
+  const GroupId group = processes_.Find(made.process)->group;
+  for (size_t i = 0; i < count; i++) {
+    made.range.first++;
+    cm_.ReportFront(group, made.channel);
+  }
+}
+
+void HostEventOffers::RemoveEmpty() {
+  std::erase_if(made_, [](const Made& made) { return made.range.size() == 0; });
+}
+
+HostEventOffers::Made* HostEventOffers::Find(uint32_t channel) {
+  const auto found = std::ranges::find(made_, channel, &Made::channel);
+  return found == made_.end() ? nullptr : &*found;
+}
+
 void HostEventOffers::SettleMade() {
   bool is_changed = false;
-  for (size_t i = made_.size(); i-- > 0;) {
-    if (PageOf(made_[i].process).IsOffered(made_[i].word)) continue;
-    Report(i);
-    is_changed = true;
+  for (Made& made : made_) {
+    const size_t fetched = Fetched(made, PageOf(made.process).Range());
+    Report(made, fetched);
+    is_changed |= fetched > 0;
   }
-  if (is_changed) cm_.ShowEvents();
+  if (!is_changed) return;
+  RemoveEmpty();
+  cm_.ShowEvents();
 }
 
-void HostEventOffers::Report(size_t index) {
-  const Made taken = made_[index];
-  made_.erase(made_.begin() + static_cast<ptrdiff_t>(index));
-  cm_.ReportFront(processes_.Find(taken.process)->group, taken.channel);
-}
-
-void HostEventOffers::WithdrawMade(size_t index) {
-  const Made& offer = made_[index];
-  if (!PageOf(offer.process).Withdraw(offer.word)) return Report(index);
-  made_.erase(made_.begin() + static_cast<ptrdiff_t>(index));
-}
-
-void HostEventOffers::Withdraw(uint32_t channel) {
-  for (size_t i = made_.size(); i-- > 0;) {
-    if (made_[i].channel == channel) WithdrawMade(i);
+template <class Next>
+void HostEventOffers::Replace(Made& made, const Next& next) {
+  OfferedEvents& page = PageOf(made.process);
+  OfferedRange in_page = page.Range();
+  // Each failure means that the program has fetched another event, or has written nonsense.
+  for (size_t tries = 0; tries <= OfferedEvents::kSlots; tries++) {
+    const size_t fetched = Fetched(made, in_page);
+    OfferedRange left = made.range;
+    left.first = static_cast<uint16_t>(left.first + fetched);
+    if (left.size() == 0) break;
+    const OfferedRange replaced = next(left);
+    if (!page.Change(in_page, replaced)) continue;
+    for (uint16_t number = left.first; number != replaced.first; number++) page.Free(number);
+    for (uint16_t number = replaced.end; number != left.end; number++) page.Free(number);
+    Report(made, fetched);
+    made.range = replaced;
+    return;
   }
+  Report(made, made.range.size());
+}
+
+size_t HostEventOffers::Offered(uint32_t channel) const {
+  const auto found = std::ranges::find(made_, channel, &Made::channel);
+  return found == made_.end() ? 0 : found->range.size();
+}
+
+void HostEventOffers::Withdraw(uint32_t channel, size_t from_place) {
+  Made* const made = Find(channel);
+  if (made == nullptr || from_place >= made->range.size()) return;
+  const auto end = static_cast<uint16_t>(made->range.first + from_place);
+  Replace(*made, [&](OfferedRange left) {
+    const auto kept = static_cast<uint16_t>(end - left.first);
+    left.generation = ++last_generation_;
+    left.end = kept <= left.size() ? end : left.first;
+    return left;
+  });
+  RemoveEmpty();
+}
+
+void HostEventOffers::BeforeFetch(uint32_t channel) {
+  Made* const made = Find(channel);
+  if (made == nullptr) return;
+  Replace(*made, [](OfferedRange left) {
+    left.first++;
+    return left;
+  });
+  RemoveEmpty();
 }
 
 void HostEventOffers::WithdrawAll() {
-  while (!made_.empty()) WithdrawMade(made_.size() - 1);
+  while (!made_.empty()) Withdraw(made_.back().channel, 0);
 }
 
 void HostEventOffers::Forget(ProcessId process) {
   const auto known = fetches_.find(process);
   if (known == fetches_.end()) return;
-  Withdraw(known->second.channel);
+  Withdraw(known->second.channel, 0);
   const auto on_channel = by_channel_.find(known->second.channel);
   if (on_channel != by_channel_.end() && on_channel->second == process) {
     by_channel_.erase(on_channel);
@@ -82,38 +140,60 @@ void HostEventOffers::Forget(ProcessId process) {
   fetches_.erase(known);
 }
 
-bool HostEventOffers::HasOffer(ProcessId process) const {
-  return std::ranges::any_of(made_, [&](const Made& made) { return made.process == process; });
+bool HostEventOffers::HasRoomForOne(ProcessId process, uint32_t channel) {
+  const auto made = std::ranges::find(made_, process, &Made::process);
+  if (made == made_.end()) return made_.size() < kMaxProcesses && PageOf(process).HasRoomFor(0);
+  return made->channel == channel && made->range.size() < OfferedEvents::kSlots &&
+         PageOf(process).HasRoomFor(made->range.end);
+}
+
+void HostEventOffers::Add(ProcessId process, const Fetch& fetch, const Reply& reply) {
+  OfferedEvents& page = PageOf(process);
+  auto made = std::ranges::find(made_, process, &Made::process);
+  if (made == made_.end()) {
+    const OfferedRange none{++last_generation_, 0, 0};
+    page.Begin(none.generation, fetch.channel, Load<SequenceIn>(fetch.body, 0).devices);
+    made = made_.insert(made_.end(), Made{process, fetch.channel, none});
+  }
+  page.Write(made->range.end, reply.body);
+  // The program may take events meanwhile.
+  OfferedRange in_page = page.Range();
+  for (size_t tries = 0; tries <= OfferedEvents::kSlots; tries++) {
+    OfferedRange more = in_page;
+    more.end++;
+    if (page.Change(in_page, more)) break;
+  }
+  made->range.end++;
 }
 
 void HostEventOffers::Offer(uint32_t channel) {
   const auto known = by_channel_.find(channel);
-  if (known == by_channel_.end() || made_.size() == kMaxOffers || !may_offer_()) return;
+  if (known == by_channel_.end() || !may_offer_()) return;
   const ProcessId process = known->second;
-  EventOffer& offer = PageOf(process);
-  if (HasOffer(process) || !offer.MayBegin()) return;
-  const ConnectedProcess& caller = *processes_.Find(process);
   const Fetch& fetch = fetches_.at(process);
-  const Reply reply = FetchAhead(caller, {process, caller.forks()}, fetch);
-  made_.push_back({process, channel,
-                   offer.Publish(++last_number_, channel, Load<SequenceIn>(fetch.body, 0).devices,
-                                 reply.body)});
+  const GroupId group = processes_.Find(process)->group;
+  while (HasRoomForOne(process, channel)) {
+    const cm::PendingEvent* const event = cm_.EventAt(group, channel, Offered(channel));
+    if (event == nullptr) return;
+    const Reply reply = FetchAhead(process, fetch, *event);
+    Add(process, fetch, reply);
+  }
 }
 
-Reply HostEventOffers::FetchAhead(const ConnectedProcess& process, const Maker& maker,
-                                  const Fetch& fetch) {
+Reply HostEventOffers::FetchAhead(ProcessId process, const Fetch& fetch,
+                                  const cm::PendingEvent& event) {
+  const ConnectedProcess& caller = *processes_.Find(process);
+  const Maker maker{process, caller.forks()};
   const auto call = [&](std::span<const std::byte> message) {
     const CallOp op{Load<CallHeader>(message, 0).op};
     const auto body = message.subspan(sizeof(CallHeader));
-    const auto event = static_cast<uint32_t>(CallOp::kCmCommand) + RDMA_USER_CM_CMD_GET_EVENT;
-    if (op != CallOp{event}) return calls_.Call({}, process.group, maker, op, body);
-    const cm::PendingEvent* const front = cm_.FrontEvent(process.group, fetch.channel);
-    if (front == nullptr) return FailedReply(kNothingQueued);
-    const auto bytes = std::as_bytes(std::span(&front->response, 1));
+    const auto get_event = static_cast<uint32_t>(CallOp::kCmCommand) + RDMA_USER_CM_CMD_GET_EVENT;
+    if (op != CallOp{get_event}) return calls_.Call({}, caller.group, maker, op, body);
+    const auto bytes = std::as_bytes(std::span(&event.response, 1));
     return Reply{.error = 0, .body = {bytes.begin(), bytes.end()}, .descriptors = {}};
   };
   const auto find_id = [&](uint32_t channel, uint32_t id) {
-    return cm_.FindId(process.group, channel, id);
+    return cm_.FindId(caller.group, channel, id);
   };
   return RunSequence(fetch.body, {[] { return true; }, std::ref(call), std::ref(find_id)});
 }

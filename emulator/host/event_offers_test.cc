@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "emulator/host/testing/event_fetch.h"
@@ -37,9 +39,11 @@ class EventOffersTest : public ::testing::Test {
         server_(server_client_),
         client_(client_client_) {}
 
-  static EventOffer& OfferOf(Client& client) {
-    return reinterpret_cast<ProcessPage*>(client.At(client.hello.process_page))->event;
+  static ProcessPage& PageOf(Client& client) {
+    return *reinterpret_cast<ProcessPage*>(client.At(client.hello.process_page));
   }
+  static OfferedEvents& OffersOf(Client& client) { return PageOf(client).offers; }
+  static size_t OfferedTo(Client& client) { return OffersOf(client).Range().size(); }
   // Fetches an event as librdmacm does, with one sequence.
   void Fetch(CmProgram& program, const std::vector<std::byte>& sequence) {
     ASSERT_TRUE(world_.RunUntil([&] { return world_.counters.value(program.counter) > 0; },
@@ -61,7 +65,7 @@ class EventOffersTest : public ::testing::Test {
   static std::vector<std::byte> TakeFrom(Client& client, uint32_t channel,
                                          uint32_t devices = kDevices) {
     std::vector<std::byte> reply(kMaxSequenceOutBytes);
-    reply.resize(OfferOf(client).Take(channel, devices, reply.data(), kMaxSequenceOutBytes));
+    reply.resize(OffersOf(client).Take(channel, devices, reply.data(), kMaxSequenceOutBytes));
     return reply;
   }
   static rdma_ucm_event_resp EventIn(const std::vector<std::byte>& reply) {
@@ -79,6 +83,17 @@ class EventOffersTest : public ::testing::Test {
     return id;
   }
   uint32_t WithRouteResolved() { return WithRouteResolved(client_); }
+  // Returns as many ids. An event of each is queued, in this order.
+  std::vector<uint32_t> WithEvents(size_t count) {
+    std::vector<uint32_t> ids = {WithRouteResolved()};
+    while (ids.size() < count) {
+      ids.push_back(client_.CreateId(RDMA_PS_TCP));
+      client_.Do(RDMA_USER_CM_CMD_RESOLVE_IP,
+                 rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", kPort), ids.back(), 2000});
+      world_.Settle();
+    }
+    return ids;
+  }
   uint32_t Resolved(CmProgram& program) {
     const uint32_t id = program.CreateId(RDMA_PS_TCP);
     program.Do(RDMA_USER_CM_CMD_RESOLVE_IP,
@@ -145,15 +160,64 @@ TEST_F(EventOffersTest, AnOrdinaryFetchGetsTheOfferedEventOnce) {
   EXPECT_EQ(Destroy(id), 2u);
 }
 
-TEST_F(EventOffersTest, TheNextEventIsOfferedAfterOneWasTaken) {
-  const uint32_t first = WithRouteResolved();
-  const uint32_t second = client_.CreateId(RDMA_PS_TCP);
-  client_.Do(RDMA_USER_CM_CMD_RESOLVE_IP,
-             rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", kPort), second, 2000});
+TEST_F(EventOffersTest, EventsAreOfferedInOrder) {
+  const std::vector<uint32_t> ids = WithEvents(3);
+  EXPECT_EQ(OfferedTo(client_client_), 3u);
+  for (const uint32_t id : ids) EXPECT_EQ(EventIn(TakeOffer(client_)).id, id);
+  EXPECT_TRUE(TakeOffer(client_).empty());
+  for (const uint32_t id : ids) EXPECT_EQ(Destroy(id), 1u + (id == ids[0]));
+}
+
+TEST_F(EventOffersTest, MoreEventsThanPlacesAreOfferedWhenPlacesAreFree) {
+  const std::vector<uint32_t> ids = WithEvents(2 * OfferedEvents::kSlots + 1);
+  EXPECT_EQ(OfferedTo(client_client_), OfferedEvents::kSlots);
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (i % OfferedEvents::kSlots == 0) world_.Settle();
+    EXPECT_EQ(EventIn(TakeOffer(client_)).id, ids[i]) << i;
+  }
+}
+
+TEST_F(EventOffersTest, OrdinaryFetchesAndOffersKeepTheOrder) {
+  const std::vector<uint32_t> ids = WithEvents(OfferedEvents::kSlots + 2);
+  for (size_t i = 0; i < ids.size(); i++) {
+    const uint32_t id = i % 2 == 0 ? client_.Next().id : EventIn(TakeOffer(client_)).id;
+    EXPECT_EQ(id, ids[i]) << i;
+  }
+}
+
+TEST_F(EventOffersTest, DestroyingAnIdLeavesTheEventsOfOthersInOrder) {
+  const std::vector<uint32_t> ids = WithEvents(5);
+  EXPECT_EQ(EventIn(TakeOffer(client_)).id, ids[0]);
+  EXPECT_EQ(Destroy(ids[2]), 0u);
+  EXPECT_EQ(Destroy(ids[0]), 2u);
+  EXPECT_EQ(OfferedTo(client_client_), 3u);
+  for (const size_t i : {1, 3, 4}) EXPECT_EQ(EventIn(TakeOffer(client_)).id, ids[i]) << i;
+  EXPECT_EQ(world_.counters.value(client_.counter), 0u);
+}
+
+TEST_F(EventOffersTest, AnEventBehindTheWithdrawnOneThatWasTakenIsReported) {
+  const std::vector<uint32_t> ids = WithEvents(3);
+  OfferedRange seen = OffersOf(client_client_).Range();
+  const OfferedRange taken{seen.generation, static_cast<uint16_t>(seen.first + 2), seen.end};
+  // A thread has taken two events, and the host has not seen this when it destroys the first id.
+  ASSERT_TRUE(OffersOf(client_client_).Change(seen, taken));
+  EXPECT_EQ(Destroy(ids[0]), 2u);
+  EXPECT_EQ(Destroy(ids[1]), 1u);
+  EXPECT_EQ(Destroy(ids[2]), 0u);
+}
+
+TEST_F(EventOffersTest, AThreadThatSawAWithdrawnOfferDoesNotTakeItsSuccessor) {
+  const std::vector<uint32_t> ids = WithEvents(1);
+  const OfferedRange seen = OffersOf(client_client_).Range();
+  Destroy(ids[0]);
+  const uint32_t other = Resolved(client_);
+  client_.Do(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{other, 2000});
   world_.Settle();
-  EXPECT_EQ(EventIn(TakeOffer(client_)).id, first);
-  world_.Settle();
-  EXPECT_EQ(EventIn(TakeOffer(client_)).id, second);
+  EXPECT_EQ(OfferedTo(client_client_), 1u);
+  OfferedRange late = seen;
+  EXPECT_FALSE(
+      OffersOf(client_client_)
+          .Change(late, {seen.generation, static_cast<uint16_t>(seen.first + 1), seen.end}));
 }
 
 TEST_F(EventOffersTest, ATakenRequestFreesItsPlaceInTheBacklog) {
@@ -173,7 +237,7 @@ TEST_F(EventOffersTest, ATakenRequestFreesItsPlaceInTheBacklog) {
 TEST_F(EventOffersTest, ACommandOnTheIdWithdrawsTheOffer) {
   const uint32_t id = WithRouteResolved();
   const uint32_t other = client_.CreateId(RDMA_PS_TCP);
-  EXPECT_FALSE(OfferOf(client_client_).MayBegin()) << "another id does not matter";
+  EXPECT_EQ(OfferedTo(client_client_), 1u) << "another id does not matter";
   const CmCall<rdma_ucm_resolve_route> call{client_.channel, 0, {id, 2000}};
   (void)client_client_.CallBytes(CmProgram::Op(RDMA_USER_CM_CMD_RESOLVE_ROUTE), &call, sizeof call);
   EXPECT_EQ(Destroy(other), 0u);
@@ -199,30 +263,53 @@ TEST_F(EventOffersTest, OtherChannelsAndOtherDevicesDoNotTakeTheOffer) {
   EXPECT_TRUE(TakeFrom(client_client_, client_.channel).empty()) << "taken already";
 }
 
-TEST_F(EventOffersTest, AThreadThatStillCopiesGetsNoNewOffer) {
+TEST_F(EventOffersTest, AReplyThatAThreadStillCopiesIsNotOverwritten) {
   const uint32_t id = WithRouteResolved();
-  EventOffer& offer = OfferOf(client_client_);
-  offer.word += EventOffer::kTaken - EventOffer::kOffered;
+  OfferedEvents& offers = OffersOf(client_client_);
+  OfferedRange seen = offers.Range();
+  const uint16_t place = seen.first % OfferedEvents::kSlots;
+  ASSERT_TRUE(
+      offers.Change(seen, {seen.generation, static_cast<uint16_t>(seen.first + 1), seen.end}));
   ASSERT_TRUE(world_.counters.Take(client_.counter));
-  const std::vector<std::byte> before(offer.reply, offer.reply + offer.bytes);
-  const uint32_t second = client_.CreateId(RDMA_PS_TCP);
-  client_.Do(RDMA_USER_CM_CMD_RESOLVE_IP,
-             rdma_ucm_resolve_ip{{}, Ipv4Socket("127.0.0.1", kPort), second, 2000});
-  world_.Settle();
-  EXPECT_EQ(std::vector<std::byte>(offer.reply, offer.reply + offer.bytes), before);
-  EXPECT_EQ(client_.Event().id, second);
+  const auto reply = [&] {
+    const std::byte* const bytes = offers.replies[place];
+    return std::vector<std::byte>(bytes, bytes + offers.slots[place].bytes);
+  };
+  const std::vector<std::byte> before = reply();
+  for (const uint32_t next : WithEvents(OfferedEvents::kSlots + 1)) {
+    EXPECT_EQ(client_.Next().id, next);
+    EXPECT_EQ(reply(), before);
+  }
   EXPECT_EQ(Destroy(id), 2u);
+  offers.Free(place);
+  WithRouteResolved();
+  EXPECT_FALSE(TakeOffer(client_).empty());
 }
 
-TEST_F(EventOffersTest, AnyWordInThePageCostsAProgramAtMostItsOwnEvents) {
-  for (const uint32_t word : {0u, 1u, 2u, 3u, 5u, 0x7fffffffu, ~0u}) {
+TEST_F(EventOffersTest, AnyRangeInThePageCostsAProgramAtMostItsOwnEvents) {
+  for (const OfferedRange& range : std::vector<OfferedRange>{
+           {}, {1, 0, 0}, {1, 1, 0}, {2, 0, 9}, {0, 0xffff, 0}, {~0u, 0xffff, 0xffff}}) {
     const uint32_t id = WithRouteResolved();
-    OfferOf(client_client_).word = word;
-    EXPECT_EQ(Destroy(id), 2u) << word;  // the word says that the program has the event
-    OfferOf(client_client_).word = EventOffer::kNone;
+    OffersOf(client_client_).range = range;
+    EXPECT_EQ(Destroy(id), 2u) << range.first;  // the range says that the program has the event
+    PageOf(client_client_).Init();
     while (world_.counters.Take(client_.counter)) {
     }
   }
+}
+
+TEST_F(EventOffersTest, ARangeThatChangesAllTheTimeEndsNoLoopOfTheHost) {
+  const std::vector<uint32_t> ids = WithEvents(OfferedEvents::kSlots);
+  std::atomic<bool> has_ended = false;
+  std::thread program([&] {
+    OfferedEvents& offers = OffersOf(client_client_);
+    for (uint32_t i = 0; !has_ended; i++) {
+      std::atomic_ref(offers.range).store({i, static_cast<uint16_t>(i), static_cast<uint16_t>(i)});
+    }
+  });
+  for (const uint32_t id : ids) Destroy(id);
+  has_ended = true;
+  program.join();
 }
 
 TEST_F(EventOffersTest, AnEventOfAMigratedIdIsOfferedOnItsNewChannelAlone) {
@@ -267,18 +354,18 @@ TEST_F(EventOffersTest, AChangeOfADeviceWithdrawsOffers) {
   EXPECT_EQ(client_.Next().event, static_cast<uint32_t>(cm::EventType::kRouteResolved));
 }
 
-TEST_F(EventOffersTest, AHostMakesALimitedNumberOfOffers) {
-  const uint32_t programs = HostEventOffers::kMaxOffers + 1;
+TEST_F(EventOffersTest, ALimitedNumberOfProcessesHasOffers) {
+  const uint32_t programs = HostEventOffers::kMaxProcesses + 1;
   std::vector<std::unique_ptr<Client>> clients;
   std::vector<std::unique_ptr<CmProgram>> each;
-  uint32_t offers = 0;
+  size_t offers = 0;
   for (uint32_t i = 0; i < programs; i++) {
     clients.push_back(std::make_unique<Client>(world_, client_host_, "many"));
     each.push_back(std::make_unique<CmProgram>(*clients.back()));
     WithRouteResolved(*each.back());
-    offers += OfferOf(*clients.back()).MayBegin() ? 0 : 1;
+    offers += OfferedTo(*clients.back());
   }
-  EXPECT_EQ(offers, HostEventOffers::kMaxOffers);
+  EXPECT_EQ(offers, HostEventOffers::kMaxProcesses);
   for (const auto& program : each) {
     EXPECT_EQ(program->Next().event, static_cast<uint32_t>(cm::EventType::kRouteResolved));
   }

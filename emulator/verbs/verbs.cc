@@ -97,7 +97,7 @@ void Verbs::FreeDoorbell(Group& group, uint32_t slot) {
 
 Result<Span> Verbs::AllocateProcessPage(GroupId group) {
   const Result<Span> page = GroupOf(group).arena.Allocate(sizeof(ProcessPage));
-  if (page) new (page->bytes) ProcessPage{};
+  if (page) (new (page->bytes) ProcessPage)->Init();
   return page;
 }
 

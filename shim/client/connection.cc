@@ -526,7 +526,7 @@ uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_
 uint32_t TakeOfferedEvent(uint32_t channel, uint32_t devices, void* out, uint32_t out_size) {
   ProcessPage* const page = g_connection.process_page;
   if (Embedded() != nullptr || page == nullptr || HostIsGone() || FindCallSite() != 0) return 0;
-  return page->event.Take(channel, devices, out, out_size);
+  return page->offers.Take(channel, devices, out, out_size);
 }
 
 bool MayCall() { return t_calls <= 0; }
