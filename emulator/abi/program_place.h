@@ -25,7 +25,9 @@ inline void NotePlace(ProgramPlace& place, uint32_t ProgramPlace::*count, uint32
   const auto load = [](uint32_t& word) {
     return std::atomic_ref(word).load(std::memory_order_relaxed);
   };
-  if (load(place.processor) != processor + 1) store(place.processor, processor + 1);
+  if (load(place.processor) != processor + 1 && count != &ProgramPlace::event_waits) {
+    store(place.processor, processor + 1);
+  }
   store(place.*count, load(place.*count) + 1);
 }
 

@@ -51,7 +51,7 @@ void CallPages::AnswerLate(uint32_t connection, uint32_t page, const Reply& repl
   const auto it = pages_.find(connection);
   if (it == pages_.end() || page >= CallPageSet::kPages) return;
   CallPage& asked = it->second.set->pages[page];
-  if (asked.State() == CallPage::kTaken) Answer(asked, reply);
+  if (asked.State() == CallPage::kTaken && Answer(asked, reply)) Wake(asked);
 }
 
 CallPages::Watched& CallPages::PlaceForOne() {
@@ -86,13 +86,20 @@ std::span<const std::byte> CallPages::Take(const CallPage& page) {
   return {message_.data(), sizeof header + size};
 }
 
-void CallPages::Answer(CallPage& page, const Reply& reply) {
+bool CallPages::Answer(CallPage& page, const Reply& reply) {
   const size_t size = std::min(reply.body.size(), CallPage::kMaxOutBytes);
   page.reply = {reply.error, static_cast<uint32_t>(size), 0, 0};
   std::copy_n(reply.body.data(), size, page.out);  // a reply may have no body
-  if (page.MarkAnswered()) {
-    syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-  }
+  return page.MarkAnswered();
+}
+
+void CallPages::Wake(CallPage& page) {
+  syscall(SYS_futex, &page.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void CallPages::WakeAll() {
+  for (CallPage* const page : to_wake_) Wake(*page);
+  to_wake_.clear();
 }
 
 }  // namespace rdmaemu::runtime

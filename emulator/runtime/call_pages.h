@@ -39,7 +39,8 @@ class CallPages {
   void Rang(uint32_t connection, ServeOne&& serve);
   // Scans each watched page once. Returns true if there was a call.
   bool FindAsked();
-  // Serves the calls that FindAsked found. Returns true if there was a call.
+  // Serves the calls that FindAsked found. Returns true if there was a call. Wakes up sleeping
+  // callers after the last call, because a caller on this processor runs before the host goes on.
   template <class ServeOne>
   bool Serve(ServeOne&& serve);
   // Sends the reply to a call for which `serve` returned nullopt.
@@ -71,13 +72,17 @@ class CallPages {
   // Stops watching a page unless a call was made meanwhile. Returns true if it stopped.
   static bool MayForget(CallPage& page);
   std::span<const std::byte> Take(const CallPage& page);
-  static void Answer(CallPage& page, const Reply& reply);
+  // Returns true if the caller sleeps. Call Wake then.
+  static bool Answer(CallPage& page, const Reply& reply);
+  static void Wake(CallPage& page);
+  void WakeAll();
   // Returns the entry for a new page: a free one, or the entry whose page was empty most often.
   Watched& PlaceForOne();
 
   MemfdSegments& segments_;
   std::map<uint32_t, Owned> pages_;
   std::vector<Watched> watched_;
+  std::vector<CallPage*> to_wake_;  // pages with an answer whose callers sleep
   std::vector<std::byte> message_;
 };
 
@@ -87,7 +92,7 @@ bool CallPages::ServeIfAsked(const Watched& watched, ServeOne&& serve) {
   if (page.State() != CallPage::kAsked) return false;
   const std::optional<Reply> reply = serve(watched.connection, watched.number, Take(page));
   if (reply) {
-    Answer(page, *reply);
+    if (Answer(page, *reply)) to_wake_.push_back(&page);
   } else {
     page.MarkTaken();
   }
@@ -103,6 +108,7 @@ void CallPages::Rang(uint32_t connection, ServeOne&& serve) {
     if (page.State() == CallPage::kAsked) Watch(connection, number, page, serve);
     number++;
   }
+  WakeAll();
 }
 
 template <class ServeOne>
@@ -122,6 +128,7 @@ bool CallPages::Serve(ServeOne&& serve) {
     Watched& watched = watched_[i];
     if (std::exchange(watched.asked, false)) found |= ServeIfAsked(watched, serve);
   }
+  WakeAll();
   return found;
 }
 

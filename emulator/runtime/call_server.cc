@@ -137,9 +137,11 @@ void CallServer::WatchEnd(uint32_t number, const Connection& connection) {
 }
 
 bool CallServer::HearEnds(Time now) {
-  const Time real = RealNow();
-  if (real - ends_heard_at_ < kLongestUnheard) return false;
-  ends_heard_at_ = real;
+  return RealNow() - ends_heard_at_ >= kLongestUnheard && HandleEnds(now);
+}
+
+bool CallServer::HandleEnds(Time now) {
+  ends_heard_at_ = RealNow();
   std::array<epoll_event, 64> ends;
   bool found = false;
   for (int ready = static_cast<int>(ends.size()); ready == static_cast<int>(ends.size());) {
@@ -306,7 +308,6 @@ void CallServer::ServePage(Time now, uint32_t number) {
 }
 
 bool CallServer::ServePages(Time now) {
-  if (pages_.FindAsked()) HearEnds(now);
   const bool found =
       pages_.Serve([&](uint32_t who, uint32_t page, std::span<const std::byte> message) {
         return AnswerPage(now, who, page, message);

@@ -59,9 +59,11 @@ class CallServer {
   // Serves the calls that the client of one connection has sent.
   void Serve(Time now, uint32_t connection);
   // ServePage serves the calls on the pages of a connection whose doorbell rang. ServePages serves
-  // the calls of all watched pages.
+  // the calls that FindAskedPages found.
   void ServePage(Time now, uint32_t connection);
   bool ServePages(Time now);
+  // Looks for calls on the watched pages. Returns true if there is one.
+  bool FindAskedPages() { return pages_.FindAsked(); }
   // Sends the replies that are due now (Reply::is_late).
   void SendLate(Time now);
   // Call this before the host sleeps. From then on callers ring the doorbell. Returns true if a
@@ -74,8 +76,12 @@ class CallServer {
   // A program may reap a killed process and then post a request to it, which must fail. HearEnds
   // detects that end if it runs after the host took the request. The host therefore calls HearEnds
   // after it took work, calls or datagrams, and before it executes them. HearEnds makes its system
-  // call at most once per kLongestUnheard.
+  // call only if this is kLongestUnheard or longer after the last one.
   bool HearEnds(Time now);
+  // A poll of the caller that began at this time, in the machine's time, did not find ends_fd().
+  void NoteNoEnds(Time real) { ends_heard_at_ = std::max(ends_heard_at_, real); }
+  // Acts as HearEnds, and makes the system call in any case.
+  bool HandleEnds(Time now);
   // Ends the processes that fault rules end (Host::TakeEnding), and handles their ends. Call this
   // after each entry into the host. Returns true if a process has ended.
   bool EndPrograms(Time now);

@@ -276,8 +276,9 @@ void HostProcess::KeepTurn(bool found_work, Time real) {
 
 void HostProcess::KeepPlace(Time real) {
   const SocketBytes sockets = network_.socket_bytes();
+  const auto own = static_cast<uint32_t>(processor_ + 1);
   uint32_t processor =
-      placement_.Sample(real, host_->WaitsOfGroups(), static_cast<uint32_t>(processor_ + 1),
+      placement_.Sample(real, host_->WaitsOfGroups(), own, own_processor_.Other(own),
                         sockets.sent + network_.sent_by_rings(),
                         sockets.received + network_.received_by_rings(), network_.PeersPoller());
   network_.ShowPoller(placement_.poller());
@@ -302,7 +303,12 @@ bool HostProcess::Scan(Time real) {
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
   EndPrograms(now);
-  const bool has_answered = server_->ServePages(now);
+  bool has_answered = false;
+  if (server_->FindAskedPages()) {
+    // Programs that have ended must be known before the calls are executed.
+    if (real - polled_at_ >= CallServer::kLongestUnheard) found |= PollNow(real);
+    has_answered = server_->ServePages(now);
+  }
   if (host_->Take(now)) HearEnds(now);
   found |= host_->Deliver(now);
   EndPrograms(now);
@@ -316,12 +322,18 @@ bool HostProcess::Scan(Time real) {
   only_answered_ = has_answered && !found;
   found |= has_answered;
   // Polling the descriptors is a system call and costs more than the rest of an empty scan.
-  if (real - polled_at_ < kPollAfter) return found;
-  polled_at_ = real;
-  if (!PollDescriptors(Duration::zero())) return found;
+  if (real - polled_at_ < kPollAfter || !PollNow(real)) return found;
   only_answered_ = false;
-  polled_at_ = {};
   return true;
+}
+
+bool HostProcess::PollNow(Time real) {
+  polled_at_ = real;
+  ends_are_heard_ = false;
+  const bool found = PollDescriptors(Duration::zero());
+  if (!ends_are_heard_) server_->NoteNoEnds(real);
+  if (found) polled_at_ = {};
+  return found;
 }
 
 bool HostProcess::ExpireIfDue(Time now) {
@@ -360,7 +372,8 @@ bool HostProcess::Dispatch(Time now, const epoll_event& event) {
       server_->Serve(now, number);
       break;
     case EventKind::kEnds:
-      HearEnds(now);
+      ends_are_heard_ = true;
+      server_->HandleEnds(now);
       break;
     case EventKind::kClientExit:  // in the epoll descriptor of server_
       break;

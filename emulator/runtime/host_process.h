@@ -69,6 +69,8 @@ class HostProcess {
   // Handles ready descriptors and waits at most `timeout` for one. Returns true if it handled an
   // event.
   bool PollDescriptors(Duration timeout);
+  // Polls without a wait, in a scan that began at `real`. Also notes which programs have ended.
+  bool PollNow(Time real);
   // `now` is the host's time, not real time.
   bool Dispatch(Time now, const epoll_event& event);
   // As CallServer::HearEnds.
@@ -116,7 +118,8 @@ class HostProcess {
   size_t clients_before_ = 0;
   bool heap_may_shrink_ = false;  // a client has detached since the host last slept
   bool ended_ = false;
-  Time polled_at_{};  // real
+  Time polled_at_{};             // real
+  bool ends_are_heard_ = false;  // in the last poll
   UniqueFd epoll_fd_, signal_fd_;
 
   MemfdSegments segments_;

@@ -16,6 +16,18 @@ uint32_t OwnProcessor::allowed() {
   return set ? static_cast<uint32_t>(CPU_COUNT(&*set)) : 0;
 }
 
+uint32_t OwnProcessor::Other(uint32_t processor) {
+  const std::optional<cpu_set_t> set = Allowed();
+  if (!set || CPU_COUNT(&*set) != 2) return 0;
+  uint32_t other = 0;
+  for (uint32_t each = 1, seen = 0; each <= CPU_SETSIZE && seen < 2; each++) {
+    if (!CPU_ISSET(each - 1, &*set)) continue;
+    seen++;
+    if (each != processor) other = other == 0 ? each : UINT32_MAX;
+  }
+  return other == UINT32_MAX ? 0 : other;
+}
+
 void OwnProcessor::Stay(uint32_t processor) {
   if (processor == (kept_ ? kept_->processor : 0)) return;
   const std::optional<cpu_set_t> allowed = Allowed();

@@ -15,6 +15,9 @@ class OwnProcessor {
   // Returns the number of processors on which the thread may run without Stay. Returns 0 if it is
   // unknown.
   uint32_t allowed();
+  // Returns the other processor, counted from 1, if the thread may run on this one and one other
+  // without Stay. Returns 0 otherwise.
+  uint32_t Other(uint32_t processor);
   // Keeps the thread on a processor, counted from 1, until the next call. 0: the thread may run
   // wherever it could before. Does nothing if the thread may not run there.
   void Stay(uint32_t processor);

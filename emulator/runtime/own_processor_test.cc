@@ -54,6 +54,21 @@ TEST_F(OwnProcessorTest, AThreadStaysUntilItMayLeave) {
   EXPECT_TRUE(CPU_EQUAL(&after, &before_));
 }
 
+TEST_F(OwnProcessorTest, TheOtherProcessorIsKnownIfThereAreTwo) {
+  cpu_set_t two;
+  CPU_ZERO(&two);
+  CPU_SET(first_ - 1, &two);
+  CPU_SET(last_ - 1, &two);
+  ASSERT_EQ(sched_setaffinity(0, sizeof two, &two), 0);
+  EXPECT_EQ(own_.Other(first_), last_);
+  own_.Stay(first_);
+  EXPECT_EQ(own_.Other(last_), first_) << "without Stay";
+  EXPECT_EQ(own_.Other(CPU_SETSIZE + 1), 0u);
+  own_.Stay(0);
+  RestrictTo(first_);
+  EXPECT_EQ(own_.Other(first_), 0u);
+}
+
 TEST_F(OwnProcessorTest, AThreadDoesNotGoWhereItMayNotRun) {
   RestrictTo(first_);
   own_.Stay(last_);

@@ -24,6 +24,8 @@ class PlacementPolicy {
   static constexpr Duration kInterval = std::chrono::milliseconds(10);  // between samples
   // A group that waits less often in an interval does not matter.
   static constexpr uint32_t kActive = 100;
+  // If only one group calls this often in an interval, only this group matters.
+  static constexpr uint32_t kCallsOfOne = 20;
   // Programs that wait for an event less than once in this number of calls have work all the time.
   // On a processor of one of them, the host would take time from it.
   static constexpr uint64_t kCallsOfBusy = 16;
@@ -43,11 +45,12 @@ class PlacementPolicy {
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
 
   // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
-  // should decide. `own` is the host's processor, `sent` and `received` are the bytes that the host
+  // should decide. `own` is the host's processor, `other` is the other one on which the host may
+  // run or 0, `sent` and `received` are the bytes that the host
   // has exchanged with other hosts in all, and `peers_poller` is what the peer's policy returns as
   // poller(), or 0. Call this when a sample is due.
-  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint64_t sent,
-                  uint64_t received, uint32_t peers_poller) {
+  uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint32_t other,
+                  uint64_t sent, uint64_t received, uint32_t peers_poller) {
     const bool has_slept = now - sampled_at_ >= 2 * kInterval;
     sampled_at_ = now;
     const uint64_t newly_sent = sent - std::exchange(sent_, sent);
@@ -58,8 +61,11 @@ class PlacementPolicy {
     const bool works_for_peers = bytes >= kWorksForPeers;
     poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
     if (has_slept || bytes >= kStream) return 0;
-    // A program on another processor gets a reply without a switch. The group that calls least
-    // loses least on the host's processor.
+    // A program on another processor gets a reply without a switch.
+    if (active.callers == 1 && active.caller != 0 && !works_for_peers) {
+      return active.caller == own ? other : own;
+    }
+    // The group that calls least loses least on the host's processor.
     if (active.least_calls > 0) {
       const bool are_busy = active.event_waits < active.calls / kCallsOfBusy;
       return are_busy && !works_for_peers ? 0 : active.least_caller;
@@ -91,6 +97,8 @@ class PlacementPolicy {
   struct Active {
     uint32_t least_calls = 0;   // of a group, since the last sample
     uint32_t least_caller = 0;  // its processor
+    uint32_t callers = 0;       // groups
+    uint32_t caller = 0;        // the processor of one of them
     uint64_t calls = 0, event_waits = 0;
     uint32_t pollers = 0;      // groups that poll and hardly copy
     uint32_t poller = 0;       // the processor of one of them
@@ -109,6 +117,10 @@ class PlacementPolicy {
       const uint32_t calls = now.calls - before->second.calls;
       active.calls += calls;
       active.event_waits += now.event_waits - before->second.event_waits;
+      if (calls >= kCallsOfOne) {
+        active.callers++;
+        active.caller = now.processor;
+      }
       if (calls >= kActive && (active.least_calls == 0 || calls < active.least_calls)) {
         active.least_calls = calls;
         active.least_caller = now.processor;

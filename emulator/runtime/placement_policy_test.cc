@@ -17,7 +17,7 @@ class PlacementPolicyTest : public ::testing::Test {
     now_ += elapsed;
     received_ += new_bytes / 2;
     sent_ += new_bytes - new_bytes / 2;
-    return policy_.Sample(now_, groups_, own_, sent_, received_, peers_poller_);
+    return policy_.Sample(now_, groups_, own_, other_, sent_, received_, peers_poller_);
   }
   void Add(uint32_t group, uint32_t processor) {
     groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
@@ -38,7 +38,7 @@ class PlacementPolicyTest : public ::testing::Test {
   void Copy(size_t index, uint32_t count) { groups_[index].copies += count; }
 
   PlacementPolicy policy_;
-  uint32_t own_ = 1, peers_poller_ = 0;
+  uint32_t own_ = 1, other_ = 2, peers_poller_ = 0;
   std::vector<GroupWaits> groups_;
   uint64_t sent_ = 0, received_ = 0;
   Time now_{std::chrono::seconds(1)};
@@ -65,8 +65,23 @@ TEST_F(PlacementPolicyTest, AGroupThatHardlyCallsDoesNotCount) {
   Call(0, kMany);
   Call(1, kFew);
   EXPECT_EQ(Decide(), 1u);
-  Call(0, kFew);
+  Call(0, PlacementPolicy::kCallsOfOne - 1);
   EXPECT_EQ(Decide(), 0u);
+}
+
+TEST_F(PlacementPolicyTest, TheHostLeavesTheProcessorOfTheOnlyGroupThatCalls) {
+  AddTwo();
+  Call(0, PlacementPolicy::kCallsOfOne);
+  EXPECT_EQ(Decide(), 2u);
+  own_ = 2, other_ = 1;
+  Call(0, PlacementPolicy::kCallsOfOne);
+  EXPECT_EQ(Decide(), 2u) << "it stays";
+  other_ = 0;  // the host may not run on two processors
+  Call(1, PlacementPolicy::kCallsOfOne);
+  EXPECT_EQ(Decide(), 0u);
+  other_ = 1;
+  Call(0, PlacementPolicy::kCallsOfOne);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u) << "for other hosts, too";
 }
 
 // One program's waits count for all, because a program with an event loop does not show its own.
@@ -87,7 +102,7 @@ TEST_F(PlacementPolicyTest, TheKernelDecidesForProgramsThatHardlyWaitForEvents) 
 }
 
 TEST_F(PlacementPolicyTest, ANewGroupCountsFromItsSecondSample) {
-  Add(1, 2);
+  Add(1, 1);
   Call(0, kMany);
   EXPECT_EQ(Decide(), 0u);
   Call(0, kMany);
@@ -205,7 +220,7 @@ TEST_F(PlacementPolicyTest, TheKernelDecidesDuringAStream) {
 
 // Counts of a longer time than an interval say nothing about the present.
 TEST_F(PlacementPolicyTest, TheKernelDecidesAfterTheHostHasSlept) {
-  Add(1, 2);
+  Add(1, 1);
   Decide();
   Call(0, kMany);
   EXPECT_EQ(Decide(0, 2 * PlacementPolicy::kInterval), 0u);
@@ -215,7 +230,7 @@ TEST_F(PlacementPolicyTest, TheKernelDecidesAfterTheHostHasSlept) {
 
 // The counts are a program's, so they may wrap, go back, or name any processor.
 TEST_F(PlacementPolicyTest, CountsWrap) {
-  Add(1, 2);
+  Add(1, 1);
   groups_[0].calls = UINT32_MAX;
   Decide();
   Call(0, kMany);

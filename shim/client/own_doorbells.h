@@ -8,4 +8,7 @@ namespace rdmaemu::client {
 // connection.cc. Returns nullptr before the first call.
 DoorbellPage* OwnDoorbells();
 
+// turn_waits.cc. Returns true if that host has last run on this thread's processor.
+bool IsHostHere();
+
 }  // namespace rdmaemu::client

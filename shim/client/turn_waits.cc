@@ -36,6 +36,12 @@ void Count(uint32_t ProgramPlace::*count) {
   if (processor >= 0) NotePlace(page->place, count, static_cast<uint32_t>(processor));
 }
 
+bool IsHostHere() {
+  DoorbellPage* const page = OwnDoorbells();
+  const int processor = page == nullptr ? -1 : sched_getcpu();
+  return processor >= 0 && IsTurnHere(page->turn, static_cast<uint32_t>(processor));
+}
+
 bool MayAwaitHostAnywhere() {
   DoorbellPage* const page = OwnDoorbells();
   return page != nullptr && IsTurnOpenToAll(page->turn) && !IsEmbedded();

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "shim/client/machine_clock.h"
+#include "shim/client/own_doorbells.h"
 
 namespace rdmaemu::client {
 
@@ -22,7 +23,7 @@ class YieldBudget {
   // Returns true if the thread should yield once more before it sleeps.
   bool Take() {
     if (yields_++ == 0) begun_ns_ = Now_ns();
-    return yields_ <= kMinYields || Now_ns() - begun_ns_ < kYieldFor_ns;
+    return yields_ <= kMinYields || (!IsHostHere() && Now_ns() - begun_ns_ < kYieldFor_ns);
   }
 
  private:
