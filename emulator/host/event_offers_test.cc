@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "emulator/host/testing/event_fetch.h"
@@ -296,20 +294,6 @@ TEST_F(EventOffersTest, AnyRangeInThePageCostsAProgramAtMostItsOwnEvents) {
     while (world_.counters.Take(client_.counter)) {
     }
   }
-}
-
-TEST_F(EventOffersTest, ARangeThatChangesAllTheTimeEndsNoLoopOfTheHost) {
-  const std::vector<uint32_t> ids = WithEvents(OfferedEvents::kSlots);
-  std::atomic<bool> has_ended = false;
-  std::thread program([&] {
-    OfferedEvents& offers = OffersOf(client_client_);
-    for (uint32_t i = 0; !has_ended; i++) {
-      std::atomic_ref(offers.range).store({i, static_cast<uint16_t>(i), static_cast<uint16_t>(i)});
-    }
-  });
-  for (const uint32_t id : ids) Destroy(id);
-  has_ended = true;
-  program.join();
 }
 
 TEST_F(EventOffersTest, AnEventOfAMigratedIdIsOfferedOnItsNewChannelAlone) {

@@ -14,6 +14,7 @@
 #include "shim/client/client.h"
 #include "shim/client/embedded.h"
 #include "shim/client/file_id.h"
+#include "shim/client/own_doorbells.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/system.h"
 #include "shim/client/yield_budget.h"
@@ -165,7 +166,7 @@ void rdmaemu_client_yield_while_empty(int counter_fd) {
   const int flags = static_cast<int>(syscall(SYS_fcntl, counter_fd, F_GETFL));
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
   Count(&rdmaemu::ProgramPlace::event_waits);
-  for (YieldBudget budget; budget.Take();) {
+  for (YieldBudget budget; budget.Take(IsHostHere());) {
     sched_yield();
     if (SysIsReadable(counter_fd)) return;
   }

@@ -11,6 +11,7 @@
 #include <bit>
 
 #include "shim/client/machine_clock.h"
+#include "shim/client/own_doorbells.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/system.h"
 #include "shim/client/yield_budget.h"
@@ -33,7 +34,7 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (int i = 0; i < kSpins; i++) {
     if (Answered(page)) return true;
   }
-  for (YieldBudget budget; budget.Take();) {
+  for (YieldBudget budget; budget.Take(IsHostHere());) {
     sched_yield();
     if (Answered(page)) return true;
   }

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "shim/client/machine_clock.h"
-#include "shim/client/own_doorbells.h"
 
 namespace rdmaemu::client {
 
@@ -20,10 +19,12 @@ class YieldBudget {
   // One yield may last longer, while the thread that this one waits for has not run yet.
   static constexpr int kMinYields = 4;
 
-  // Returns true if the thread should yield once more before it sleeps.
-  bool Take() {
+  // Returns true if the thread should yield once more before it sleeps. `is_host_here`: the host
+  // runs on this processor. Then more yields than kMinYields are in vain, because a yield between
+  // two sessions may not give the processor to the host (emulator/abi/host_turn.h).
+  bool Take(bool is_host_here = false) {
     if (yields_++ == 0) begun_ns_ = Now_ns();
-    return yields_ <= kMinYields || (!IsHostHere() && Now_ns() - begun_ns_ < kYieldFor_ns);
+    return yields_ <= kMinYields || (!is_host_here && Now_ns() - begun_ns_ < kYieldFor_ns);
   }
 
  private:

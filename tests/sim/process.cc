@@ -151,9 +151,9 @@ Reply Process::CallBytes(uint32_t op, const void* in, size_t bytes) {
 int Process::FetchEvent(uint32_t channel, rdma_ucm_event_resp& event) {
   constexpr uint32_t kAllDevices = ~0u;
   if (!Lives()) return ENOTCONN;
-  EventOffer& offer = reinterpret_cast<ProcessPage*>(At(hello_.process_page))->event;
+  OfferedEvents& offers = reinterpret_cast<ProcessPage*>(At(hello_.process_page))->offers;
   std::vector<std::byte> bytes(kMaxSequenceOutBytes);
-  bytes.resize(offer.Take(channel, kAllDevices, bytes.data(), kMaxSequenceOutBytes));
+  bytes.resize(offers.Take(channel, kAllDevices, bytes.data(), kMaxSequenceOutBytes));
   const bool is_offered = !bytes.empty();
   if (!is_offered) {
     const std::vector<std::byte> sequence = testing::EventFetch(channel, kAllDevices);
