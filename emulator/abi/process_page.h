@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,8 +31,7 @@ struct OfferedRange {
 struct alignas(64) OfferedEvents {
   static constexpr uint16_t kSlots = 16;  // a power of two
 
-  // All changes are atomic exchanges of the whole range.
-  alignas(sizeof(OfferedRange)) OfferedRange range;
+  uint64_t range;  // an OfferedRange; all changes are atomic exchanges of the whole
   uint32_t channel;
   uint32_t devices;  // SequenceIn::devices
   struct Slot {
@@ -42,10 +42,16 @@ struct alignas(64) OfferedEvents {
   Slot slots[kSlots];
   alignas(kStepAlignment) std::byte replies[kSlots][kMaxSequenceOutBytes];
 
-  OfferedRange Range() { return std::atomic_ref(range).load(std::memory_order_seq_cst); }
+  OfferedRange Range() {
+    return std::bit_cast<OfferedRange>(std::atomic_ref(range).load(std::memory_order_seq_cst));
+  }
   // Fails, and updates `from`, if the range has changed.
   bool Change(OfferedRange& from, OfferedRange to) {
-    return std::atomic_ref(range).compare_exchange_strong(from, to, std::memory_order_seq_cst);
+    auto expected = std::bit_cast<uint64_t>(from);
+    const bool is_changed = std::atomic_ref(range).compare_exchange_strong(
+        expected, std::bit_cast<uint64_t>(to), std::memory_order_seq_cst);
+    if (!is_changed) from = std::bit_cast<OfferedRange>(expected);
+    return is_changed;
   }
 
   // The host calls these. Begin needs an empty range.
@@ -53,7 +59,8 @@ struct alignas(64) OfferedEvents {
     // A thread may compare these two members at any time.
     std::atomic_ref(channel).store(of_channel, std::memory_order_relaxed);
     std::atomic_ref(devices).store(used_devices, std::memory_order_relaxed);
-    std::atomic_ref(range).store({generation, 0, 0}, std::memory_order_seq_cst);
+    std::atomic_ref(range).store(std::bit_cast<uint64_t>(OfferedRange{generation, 0, 0}),
+                                 std::memory_order_seq_cst);
   }
   // Returns false while a thread copies an earlier reply from this place.
   bool HasRoomFor(uint16_t number) {
@@ -101,7 +108,7 @@ struct alignas(64) ProcessPage {
   // The host calls this before it shares the page, whose bytes may have any value.
   void Init() {
     forks = 0;
-    offers.range = {};
+    offers.range = 0;
     std::memset(offers.slots, 0, sizeof offers.slots);
   }
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -288,7 +289,7 @@ TEST_F(EventOffersTest, AnyRangeInThePageCostsAProgramAtMostItsOwnEvents) {
   for (const OfferedRange& range : std::vector<OfferedRange>{
            {}, {1, 0, 0}, {1, 1, 0}, {2, 0, 9}, {0, 0xffff, 0}, {~0u, 0xffff, 0xffff}}) {
     const uint32_t id = WithRouteResolved();
-    OffersOf(client_client_).range = range;
+    OffersOf(client_client_).range = std::bit_cast<uint64_t>(range);
     EXPECT_EQ(Destroy(id), 2u) << range.first;  // the range says that the program has the event
     PageOf(client_client_).Init();
     while (world_.counters.Take(client_.counter)) {
