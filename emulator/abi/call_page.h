@@ -19,12 +19,15 @@ struct CallPage {
   static constexpr size_t kMaxInBytes = 3072;
   static constexpr size_t kMaxOutBytes = 4096;
   static constexpr uint32_t kIdle = 0, kAsked = 1, kAnswered = 2, kTaken = 3;
+  static constexpr uint32_t kAwake = 0, kYieldsHere = 1, kSleeps = 2;
 
   // `state` is a futex. The process sets kAsked, the host sets kAnswered, and the process sets
   // kIdle again. The host sets kTaken while it delays a reply, so that it does not execute the call
   // twice.
   alignas(64) uint32_t state;
-  uint32_t caller_sleeps;  // 1: a thread sleeps on `state`; the host must wake it
+  // kSleeps: a thread sleeps on `state`, and the host must wake it. kYieldsHere: a thread yields on
+  // the processor on which it last saw the host.
+  uint32_t caller_waits;
   // 0: the host does not poll this page. The caller then writes the doorbell eventfd.
   alignas(64) uint32_t host_looks;
   alignas(64) CallHeader call;
@@ -41,11 +44,10 @@ struct CallPage {
   uint32_t State() { return std::atomic_ref(state).load(std::memory_order_seq_cst); }
   // The host calls this when it delays the reply. The caller stays asleep.
   void MarkTaken() { std::atomic_ref(state).store(kTaken, std::memory_order_seq_cst); }
-  // The host calls this after it wrote `reply` and `out`. Returns true when the host must wake up
-  // the caller.
-  bool MarkAnswered() {
+  // The host calls this after it wrote `reply` and `out`. Returns caller_waits.
+  uint32_t MarkAnswered() {
     std::atomic_ref(state).store(kAnswered, std::memory_order_seq_cst);
-    return std::atomic_ref(caller_sleeps).load(std::memory_order_seq_cst) != 0;
+    return std::atomic_ref(caller_waits).load(std::memory_order_seq_cst);
   }
 };
 

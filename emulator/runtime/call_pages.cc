@@ -51,7 +51,7 @@ void CallPages::AnswerLate(uint32_t connection, uint32_t page, const Reply& repl
   const auto it = pages_.find(connection);
   if (it == pages_.end() || page >= CallPageSet::kPages) return;
   CallPage& asked = it->second.set->pages[page];
-  if (asked.State() == CallPage::kTaken && Answer(asked, reply)) Wake(asked);
+  if (asked.State() == CallPage::kTaken && Answer(asked, reply) == CallPage::kSleeps) Wake(asked);
 }
 
 CallPages::Watched& CallPages::PlaceForOne() {
@@ -86,7 +86,7 @@ std::span<const std::byte> CallPages::Take(const CallPage& page) {
   return {message_.data(), sizeof header + size};
 }
 
-bool CallPages::Answer(CallPage& page, const Reply& reply) {
+uint32_t CallPages::Answer(CallPage& page, const Reply& reply) {
   const size_t size = std::min(reply.body.size(), CallPage::kMaxOutBytes);
   page.reply = {reply.error, static_cast<uint32_t>(size), 0, 0};
   std::copy_n(reply.body.data(), size, page.out);  // a reply may have no body

@@ -24,6 +24,17 @@ class CallPages {
   // process then rings the doorbell for its next call there.
   static constexpr uint32_t kMaxEmptyLooks = 1024;
 
+  struct Served {
+    bool any = false;               // call
+    bool awaits_processor = false;  // an answered caller waits for the host's processor
+
+    Served& operator|=(const Served& other) {
+      any |= other.any;
+      awaits_processor |= other.awaits_processor;
+      return *this;
+    }
+  };
+
   explicit CallPages(MemfdSegments& segments);
 
   // Returns the connection's CallPageSet, and creates it at the first call. Fails with ENOMEM.
@@ -39,10 +50,10 @@ class CallPages {
   void Rang(uint32_t connection, ServeOne&& serve);
   // Scans each watched page once. Returns true if there was a call.
   bool FindAsked();
-  // Serves the calls that FindAsked found. Returns true if there was a call. Wakes up sleeping
-  // callers after the last call, because a caller on this processor runs before the host goes on.
+  // Serves the calls that FindAsked found. Wakes up sleeping callers after the last call, because a
+  // caller on this processor runs before the host goes on.
   template <class ServeOne>
-  bool Serve(ServeOne&& serve);
+  Served Serve(ServeOne&& serve);
   // Sends the reply to a call for which `serve` returned nullopt.
   void AnswerLate(uint32_t connection, uint32_t page, const Reply& reply);
   // Stops watching all pages, so that callers ring the doorbell. Call this before the host sleeps.
@@ -64,7 +75,7 @@ class CallPages {
   };
 
   template <class ServeOne>
-  bool ServeIfAsked(const Watched& watched, ServeOne&& serve);
+  Served ServeIfAsked(const Watched& watched, ServeOne&& serve);
   template <class ServeOne>
   void Watch(uint32_t connection, uint32_t number, CallPage& page, ServeOne&& serve);
   // Stops watching a page. Returns true if a call was made meanwhile.
@@ -72,8 +83,8 @@ class CallPages {
   // Stops watching a page unless a call was made meanwhile. Returns true if it stopped.
   static bool MayForget(CallPage& page);
   std::span<const std::byte> Take(const CallPage& page);
-  // Returns true if the caller sleeps. Call Wake then.
-  static bool Answer(CallPage& page, const Reply& reply);
+  // Returns how the caller waits (CallPage::caller_waits). Call Wake if it sleeps.
+  static uint32_t Answer(CallPage& page, const Reply& reply);
   static void Wake(CallPage& page);
   void WakeAll();
   // Returns the entry for a new page: a free one, or the entry whose page was empty most often.
@@ -87,16 +98,17 @@ class CallPages {
 };
 
 template <class ServeOne>
-bool CallPages::ServeIfAsked(const Watched& watched, ServeOne&& serve) {
+CallPages::Served CallPages::ServeIfAsked(const Watched& watched, ServeOne&& serve) {
   CallPage& page = *watched.page;
-  if (page.State() != CallPage::kAsked) return false;
+  if (page.State() != CallPage::kAsked) return {};
   const std::optional<Reply> reply = serve(watched.connection, watched.number, Take(page));
-  if (reply) {
-    if (Answer(page, *reply)) to_wake_.push_back(&page);
-  } else {
+  if (!reply) {
     page.MarkTaken();
+    return {.any = true};
   }
-  return true;
+  const uint32_t waits = Answer(page, *reply);
+  if (waits == CallPage::kSleeps) to_wake_.push_back(&page);
+  return {.any = true, .awaits_processor = waits == CallPage::kYieldsHere};
 }
 
 template <class ServeOne>
@@ -122,14 +134,14 @@ void CallPages::Watch(uint32_t connection, uint32_t number, CallPage& page, Serv
 }
 
 template <class ServeOne>
-bool CallPages::Serve(ServeOne&& serve) {
-  bool found = false;
+CallPages::Served CallPages::Serve(ServeOne&& serve) {
+  Served served;
   for (size_t i = 0; i < watched_.size(); i++) {
     Watched& watched = watched_[i];
-    if (std::exchange(watched.asked, false)) found |= ServeIfAsked(watched, serve);
+    if (std::exchange(watched.asked, false)) served |= ServeIfAsked(watched, serve);
   }
   WakeAll();
-  return found;
+  return served;
 }
 
 }  // namespace rdmaemu::runtime

@@ -60,7 +60,7 @@ class CallPagesTest : public testing::Test {
   }
 
   // One scan of the host, as in CallServer.
-  bool Look() { return pages_.FindAsked() && pages_.Serve(Serve()); }
+  bool Look() { return pages_.FindAsked() && pages_.Serve(Serve()).any; }
   void Rang(uint32_t connection) {
     pages_.Rang(connection, Serve());
     Look();
@@ -218,10 +218,25 @@ TEST_F(CallPagesTest, ARemovedConnectionIsForgotten) {
   EXPECT_TRUE(served_.empty());
 }
 
+TEST_F(CallPagesTest, TheHostLearnsWhetherACallerAwaitsItsProcessor) {
+  Caller& here = NewCaller(1);
+  Caller& elsewhere = NewCaller(2);
+  WatchFirst(here, 1);
+  WatchFirst(elsewhere, 2);
+  std::atomic_ref(here.page().caller_waits).store(CallPage::kYieldsHere);
+  elsewhere.Ask(5);
+  ASSERT_TRUE(pages_.FindAsked());
+  EXPECT_FALSE(pages_.Serve(Serve()).awaits_processor);
+  here.Ask(5);
+  elsewhere.Ask(5);
+  ASSERT_TRUE(pages_.FindAsked());
+  EXPECT_TRUE(pages_.Serve(Serve()).awaits_processor);
+}
+
 TEST_F(CallPagesTest, ASleepingCallerIsWoken) {
   Caller& caller = NewCaller(1);
   caller.Ask(5);
-  std::atomic_ref(caller.page().caller_sleeps).store(1);
+  std::atomic_ref(caller.page().caller_waits).store(CallPage::kSleeps);
   std::thread waits([&] {
     while (!caller.Answered()) {
       syscall(SYS_futex, &caller.page().state, FUTEX_WAIT, CallPage::kAsked, nullptr, nullptr, 0);

@@ -307,14 +307,14 @@ void CallServer::ServePage(Time now, uint32_t number) {
   EndPrograms(now);
 }
 
-bool CallServer::ServePages(Time now) {
-  const bool found =
+CallPages::Served CallServer::ServePages(Time now) {
+  const CallPages::Served served =
       pages_.Serve([&](uint32_t who, uint32_t page, std::span<const std::byte> message) {
         return AnswerPage(now, who, page, message);
       });
   DropBroken(now);
   EndPrograms(now);
-  return found;
+  return served;
 }
 
 std::optional<Reply> CallServer::AnswerPage(Time now, uint32_t number, uint32_t page,

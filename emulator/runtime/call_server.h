@@ -61,7 +61,7 @@ class CallServer {
   // ServePage serves the calls on the pages of a connection whose doorbell rang. ServePages serves
   // the calls that FindAskedPages found.
   void ServePage(Time now, uint32_t connection);
-  bool ServePages(Time now);
+  CallPages::Served ServePages(Time now);
   // Looks for calls on the watched pages. Returns true if there is one.
   bool FindAskedPages() { return pages_.FindAsked(); }
   // Sends the replies that are due now (Reply::is_late).

@@ -16,10 +16,10 @@ namespace rdmaemu::runtime {
 
 class EarlySleep {
  public:
-  // A yield that takes this long gave a slice away. Without a yield, the host was interrupted in a
-  // scan that takes at least kInterrupted. Work takes less.
-  static constexpr Duration kSlice = std::chrono::microseconds(50);
-  static constexpr Duration kInterrupted = std::chrono::milliseconds(1);
+  // A yield that takes this long gave a slice away, and a scan that takes this long was
+  // interrupted. The kernel lets a process that never waits run for longer. On a slow machine, a
+  // program that makes calls may run nearly as long between two calls.
+  static constexpr Duration kSlice = std::chrono::milliseconds(1);
   // The host sleeps early if kSlices slices in a window have taken kShare of the window.
   static constexpr Duration kWindow = std::chrono::milliseconds(50);
   static constexpr int kSlices = 3;
@@ -30,13 +30,13 @@ class EarlySleep {
   static constexpr Duration kSoon = 3 * kWindow;
 
   // Call this after each scan, together with the yield that followed.
-  void Waited(Duration took, bool has_yielded, Time now) {
+  void Waited(Duration took, Time now) {
     if (now - window_began_ >= kWindow) {
       window_began_ = now;
       slices_ = 0;
       in_slices_ = {};
     }
-    if (took < (has_yielded ? kSlice : kInterrupted) || IsOn(now)) return;
+    if (took < kSlice || IsOn(now)) return;
     slices_++;
     in_slices_ += took;
     if (slices_ < kSlices || in_slices_ < kShare) return;

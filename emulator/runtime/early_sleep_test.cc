@@ -11,7 +11,7 @@ class EarlySleepTest : public ::testing::Test {
  protected:
   bool Yield(Duration took) {
     now_ += took;
-    early_.Waited(took, true, now_);
+    early_.Waited(took, now_);
     return early_.IsOn(now_);
   }
   // Returns how long the host sleeps early now.
@@ -51,21 +51,6 @@ TEST_F(EarlySleepTest, ShortYieldsAndThoseOfOtherWindowsDoNotCount) {
     EXPECT_FALSE(Yield(EarlySleep::kShare));
     EXPECT_FALSE(Yield(EarlySleep::kShare));
   }
-}
-
-TEST_F(EarlySleepTest, AScanIsInterruptedOrWorks) {
-  const auto scan = [&](Duration took) {
-    now_ += took;
-    early_.Waited(took, false, now_);
-    return early_.IsOn(now_);
-  };
-  for (int i = 0; i < 1000; i++) {
-    EXPECT_FALSE(scan(EarlySleep::kInterrupted - kMicrosecond)) << "work";
-  }
-  now_ += EarlySleep::kWindow;
-  EXPECT_FALSE(scan(EarlySleep::kShare / 2));
-  EXPECT_FALSE(scan(EarlySleep::kShare / 2));
-  EXPECT_TRUE(scan(EarlySleep::kInterrupted));
 }
 
 TEST_F(EarlySleepTest, PhasesBecomeLongerWhileTheProcessGoesOn) {

@@ -232,7 +232,7 @@ void HostProcess::Run() {
       Sleep();
       continue;
     }
-    const IdlePolicy::Step step = policy_.Next(found, real, only_answered_);
+    const IdlePolicy::Step step = policy_.Next(found, real, caller_is_next_);
     const bool awaits_copies = host_->AwaitsCopies();
     if (awaits_copies) policy_.DiscountWait();
     switch (step) {
@@ -303,11 +303,11 @@ bool HostProcess::Scan(Time real) {
   if (host_->crashed()) Crash(now);
   bool found = host_->PollDoorbells(now);
   EndPrograms(now);
-  bool has_answered = false;
+  CallPages::Served served;
   if (server_->FindAskedPages()) {
     // Programs that have ended must be known before the calls are executed.
     if (real - polled_at_ >= CallServer::kLongestUnheard) found |= PollNow(real);
-    has_answered = server_->ServePages(now);
+    served = server_->ServePages(now);
   }
   if (host_->Take(now)) HearEnds(now);
   found |= host_->Deliver(now);
@@ -319,11 +319,11 @@ bool HostProcess::Scan(Time real) {
         return host_->Direct(now, flow, form, direct);
       });
   network_.Flush();
-  only_answered_ = has_answered && !found;
-  found |= has_answered;
+  caller_is_next_ = served.awaits_processor && !found;
+  found |= served.any;
   // Polling the descriptors is a system call and costs more than the rest of an empty scan.
   if (real - polled_at_ < kPollAfter || !PollNow(real)) return found;
-  only_answered_ = false;
+  caller_is_next_ = false;
   return true;
 }
 

@@ -127,7 +127,7 @@ class HostProcess {
   ProcessMemory memory_;
   UdpNetwork network_;
   std::unique_ptr<Clock> clock_;
-  bool only_answered_ = false;    // the last scan answered calls and found no other work
+  bool caller_is_next_ = false;   // IdlePolicy::Next
   bool did_work_ = true;          // since the host was idle
   TimeDomain* domain_ = nullptr;  // clock_ if hosts share the time, else nullptr
   Duration jumps_traced_{};       // TimeDomain::jumped at the latest TraceJump

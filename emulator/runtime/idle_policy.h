@@ -32,15 +32,12 @@ class IdlePolicy {
   // copies keep processors for a long time.
   void StayAwake(bool stays_awake) { stays_awake_ = stays_awake; }
 
-  // Returns what to do after a scan that began at `now`. `only_answered`: the scan found calls and
-  // no other work. The callers are next then, and a caller may wait for this processor.
-  Step Next(bool found_work, Time now, bool only_answered = false) {
-    if (scan_began_ && !stays_awake_) early_sleep_.Waited(now - *scan_began_, has_yielded_, now);
+  // Returns what to do after a scan that began at `now`. `caller_is_next`: the scan found no work
+  // but calls, and a caller that it answered waits for this processor.
+  Step Next(bool found_work, Time now, bool caller_is_next = false) {
+    if (scan_began_ && !stays_awake_) early_sleep_.Waited(now - *scan_began_, now);
     scan_began_ = now;
-    const Step next = Decide(found_work, now, only_answered);
-    // The time of work is not that of a yield.
-    has_yielded_ = next == Step::kYield && !found_work;
-    return next;
+    return Decide(found_work, now, caller_is_next);
   }
   void Woke() {
     empty_scans_ = 0;
@@ -51,10 +48,10 @@ class IdlePolicy {
   void DiscountWait() { scan_began_.reset(); }
 
  private:
-  Step Decide(bool found_work, Time now, bool only_answered) {
+  Step Decide(bool found_work, Time now, bool caller_is_next) {
     if (found_work) {
       empty_scans_ = 0;
-      return only_answered ? Step::kYield : Step::kScan;
+      return caller_is_next ? Step::kYield : Step::kScan;
     }
     if (empty_scans_++ == 0) idle_since_ = now;
     const Duration idle = now - idle_since_;
@@ -69,7 +66,6 @@ class IdlePolicy {
   uint32_t empty_scans_ = 0;
   Time idle_since_{};
   bool stays_awake_ = false;
-  bool has_yielded_ = false;        // since the last scan
   std::optional<Time> scan_began_;  // the last one, unless the host has slept since
   EarlySleep early_sleep_;
 };

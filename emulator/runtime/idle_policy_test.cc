@@ -94,10 +94,10 @@ TEST(IdlePolicy, WorkStartsItAnew) {
   EXPECT_EQ(policy.Next(false, At(111)), Step::kSleep);
 }
 
-TEST(IdlePolicy, YieldsToCallersThatItHasAnswered) {
+TEST(IdlePolicy, YieldsToCallersThatAwaitItsProcessor) {
   IdlePolicy policy;
   for (int i = 0; i < 3; i++) {
-    EXPECT_EQ(policy.Next(true, At(0), /*only_answered=*/true), Step::kYield);
+    EXPECT_EQ(policy.Next(true, At(0), /*caller_is_next=*/true), Step::kYield);
   }
   EXPECT_EQ(policy.Next(true, At(0)), Step::kScan) << "other work";
   EXPECT_EQ(policy.Next(false, At(0)), Step::kScan) << "no call";

@@ -34,12 +34,14 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   for (int i = 0; i < kSpins; i++) {
     if (Answered(page)) return true;
   }
-  for (YieldBudget budget; budget.Take(IsHostHere());) {
+  std::atomic_ref waits(page.caller_waits);
+  bool is_host_here = IsHostHere();
+  for (YieldBudget budget; budget.Take(is_host_here); is_host_here = IsHostHere()) {
+    waits.store(is_host_here ? CallPage::kYieldsHere : CallPage::kAwake, std::memory_order_relaxed);
     sched_yield();
     if (Answered(page)) return true;
   }
-  std::atomic_ref sleeps(page.caller_sleeps);
-  sleeps.store(1, std::memory_order_seq_cst);
+  waits.store(CallPage::kSleeps, std::memory_order_seq_cst);
   for (uint32_t state = page.State(); state != CallPage::kAnswered && !caller.gone.load();
        state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
@@ -49,13 +51,13 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
       break;
     }
   }
-  sleeps.store(0, std::memory_order_relaxed);
   return Answered(page);
 }
 
 int Exchange(CallPage& page, CallHeader header, const void* in, Buffer& out,
              const PageCaller& caller) {
   page.call = header;
+  std::atomic_ref(page.caller_waits).store(CallPage::kAwake, std::memory_order_relaxed);
   if (header.size > 0) memcpy(page.in, in, header.size);
   if (page.Ask() && !caller.wake_host()) return EIO;
   if (!AwaitAnswer(page, caller)) return EIO;
