@@ -45,10 +45,10 @@ class PlacementPolicy {
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
 
   // Returns the processor on which the host should run, counted from 1. Returns 0 if the kernel
-  // should decide. `own` is the host's processor, `other` is the other one on which the host may
-  // run or 0, `sent` and `received` are the bytes that the host
-  // has exchanged with other hosts in all, and `peers_poller` is what the peer's policy returns as
-  // poller(), or 0. Call this when a sample is due.
+  // should decide. `own` is the host's processor, and `other` the other one on which it may run, or
+  // 0. `sent` and `received` are the bytes that the host has exchanged with other hosts in all.
+  // `peers_poller` is what the peer's policy returns as poller(), or 0. Call this when a sample is
+  // due.
   uint32_t Sample(Time now, std::span<const GroupWaits> groups, uint32_t own, uint32_t other,
                   uint64_t sent, uint64_t received, uint32_t peers_poller) {
     const bool has_slept = now - sampled_at_ >= 2 * kInterval;
