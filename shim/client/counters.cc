@@ -141,10 +141,38 @@ void UnlockCountersAfterFork() { pthread_mutex_unlock(&g_mutex); }
 
 }  // namespace rdmaemu::client
 
+namespace rdmaemu::client {
+namespace {
+
+struct Taken {
+  int fd;
+  uint64_t count = 0;
+  int error = 0;
+};
+void PutBack(void* taken_by_read) {
+  const Taken& taken = *static_cast<Taken*>(taken_by_read);
+  if (taken.count > 0) SysAddToEventfd(taken.fd, taken.count);
+}
+
+// Takes one count, or waits for it. Returns an errno value. A cancellation point. read(2) may take
+// the count of a thread that is cancelled meanwhile. Another thread gets the event then.
+int TakeCount(int fd) {
+  Taken taken{.fd = fd};
+  pthread_cleanup_push(PutBack, &taken);
+  if (read(fd, &taken.count, sizeof taken.count) != ssize_t{sizeof taken.count}) {
+    taken.error = errno;
+  }
+  pthread_cleanup_pop(0);
+  return taken.error;
+}
+
+}  // namespace
+}  // namespace rdmaemu::client
+
 extern "C" {
 
 // A cancellation point, as read(2) is, because programs cancel threads that wait here. No lock is
-// held, and nothing on the stack needs cleaning up.
+// held.
 int rdmaemu_client_wait(int counter_fd) {
   using namespace rdmaemu::client;
   if (!IsCounter(counter_fd)) return EBADF;
@@ -154,8 +182,7 @@ int rdmaemu_client_wait(int counter_fd) {
     AcquireFromDevice();
     return error;
   }
-  uint64_t one;
-  if (read(counter_fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return errno;
+  if (const int error = TakeCount(counter_fd); error != 0) return error;
   AcquireFromDevice();
   return HostIsGone() ? EIO : 0;
 }
