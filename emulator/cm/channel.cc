@@ -60,6 +60,11 @@ bool Channels::Push(uint32_t handle, PendingEvent event) {
   return true;
 }
 
+bool Channels::HasRoomForWriter(uint32_t handle) const {
+  const auto it = channels_.find(handle);
+  return it != channels_.end() && it->second.events.size() < kMaxEventsForWriters;
+}
+
 bool Channels::Move(uint32_t handle, PendingEvent event) {
   const auto it = channels_.find(handle);
   if (it == channels_.end() || it->second.events.size() >= kMaxEventsPerChannel) return false;

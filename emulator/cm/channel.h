@@ -40,8 +40,12 @@ class Channels {
  public:
   // A synchronous id has its own channel, so there may be as many channels as ids.
   static constexpr size_t kMaxChannelsPerGroup = 65536;
-  // The kernel limits connection requests by the backlog. This constant limits all events.
-  static constexpr size_t kMaxEventsPerChannel = 65536;
+  // Limits all events, whose number the kernel limits by that of the ids, and by each listener's
+  // backlog.
+  static constexpr size_t kMaxEventsPerChannel = 262144;
+  // While a channel has this many events, a program can write no more (rdma_write_cm_event). So
+  // there is room for the events of calls that have succeeded.
+  static constexpr size_t kMaxEventsForWriters = 65536;
 
   explicit Channels(EventCounters& counters, IdSpace handles = {})
       : counters_(counters), handles_(handles) {}
@@ -55,6 +59,8 @@ class Channels {
   // Queues a new event, after the door has decided whether to hold it. Returns false when the
   // channel is full, and the event is lost.
   bool Push(uint32_t channel, PendingEvent event);
+  // Returns false if a program must not write an event to the channel now.
+  bool HasRoomForWriter(uint32_t channel) const;
   // Returns how many events of each type Push has queued.
   const std::map<uint32_t, uint64_t>& queued_events() const { return queued_events_; }
   // Queues an event of another channel. Returns false when the channel is full, and the event is

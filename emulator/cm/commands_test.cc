@@ -1,6 +1,8 @@
 // Commands of rdma_user_cm.h: addresses, ports, options, queries, channels, and hostile commands.
 #include <infiniband/ib.h>
 
+#include "emulator/abi/write_event.h"
+#include "emulator/cm/channel.h"
 #include "emulator/cm/commands.h"
 #include "emulator/cm/network_for_test.h"
 
@@ -98,6 +100,21 @@ TEST_F(CmTest, AnIpv6WildcardWithAfOnlyLeavesIpv4Alone) {
   EXPECT_EQ(server.Bind(four, "0.0.0.0", 5000), 0);
   ASSERT_EQ(server.Bind(shared, "::", 5001), 0);
   EXPECT_EQ(server.Bind(server.Create(), "0.0.0.0", 5001), EADDRNOTAVAIL);
+}
+
+TEST_F(CmTest, AProgramCannotWriteSoManyEventsThatACallsEventIsLost) {
+  const uint32_t writer = client.Create(), resolver = client.Create();
+  CmWriteEvent written = {};
+  written.id = writer;
+  written.event = kCmEventUser;
+  for (size_t i = 0; i < Channels::kMaxEventsForWriters; i++) {
+    ASSERT_EQ(client.Errno(kCmCommandWriteEvent, written), 0) << i;
+  }
+  EXPECT_EQ(client.Errno(kCmCommandWriteEvent, written), ENOMEM);
+  ASSERT_EQ(client.Resolve(resolver, "10.0.0.2", 5000), 0);
+  for (size_t i = 0; i < Channels::kMaxEventsForWriters; i++) client.Take();
+  EXPECT_EQ(client.Take()->raw.event, static_cast<uint32_t>(EventType::kAddrResolved));
+  EXPECT_EQ(client.Errno(kCmCommandWriteEvent, written), 0);
 }
 
 TEST_F(CmTest, PortZeroIsAnEphemeralPort) {

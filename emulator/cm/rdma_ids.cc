@@ -191,6 +191,7 @@ bool RdmaIds::Push(Time now, const CmaId& id, PendingEvent event) {
 }
 
 Status RdmaIds::WriteEvent(Time now, CmaId& id, const CmWriteEvent& written) {
+  if (written.event == kCmEventUser && !channels_.HasRoomForWriter(id.channel)) return Fail(ENOMEM);
   PendingEvent event =
       MakeEvent(id, static_cast<EventType>(written.event), static_cast<int>(written.status));
   std::memcpy(&event.response.param, &written.param.arg, sizeof written.param.arg);
