@@ -1,5 +1,6 @@
 #include "shim/verbs/lanes.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "shim/client/own_pid.h"
 #include "shim/client/segments.h"
+#include "shim/client/yield_budget.h"
 #include "shim/verbs/cq_events.h"
 #include "shim/verbs/payloads.h"
 
@@ -280,6 +282,22 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
   return true;
 }
 
+// Waits until the receiver's queue pair has completed the requests that this one has executed. Only
+// for the first message of a lane, which may be the answer to such a request, faster than the
+// request's acknowledgement. If the answer passed the hosts, the next lane would come too late for
+// the next answer as well, and so on. Hosts open few lanes while none is used, so few messages
+// wait. Returns false if the message must pass the hosts.
+bool AwaitCompleted(SendLane& lane, const LaneCount& added, uint32_t length) {
+  for (client::YieldBudget budget; budget.Take();) {
+    sched_yield();
+    if (lane.Added().word() != added.word() || !lane.HasRoom(added.number, added.count, length)) {
+      return false;
+    }
+    if (lane.HasCompleted()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
@@ -288,8 +306,11 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
   if (!UseSent(qp, permit.lane)) return false;
   SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
-  if (added.number != permit.lane_number || !lane.HasCompleted() ||
+  if (added.number != permit.lane_number ||
       !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
+    return false;
+  }
+  if (!lane.HasCompleted() && (added.count > 0 || !AwaitCompleted(lane, added, wqe.dma.length))) {
     return false;
   }
   if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
