@@ -124,10 +124,8 @@ TEST_F(ManyEvents, ThreadsThatFetchAndDestroyGetEachOnce) {
   for (size_t i = 0; i < kThreads * kMany; i++) {
     CmId id = NewId(channel.get());
     rdma_cm_id* const key = id.get();
-    {
-      const std::lock_guard lock(mutex);
-      owned.emplace(key, std::move(id));
-    }
+    const std::lock_guard lock(mutex);  // no id may be destroyed while a call uses it
+    owned.emplace(key, std::move(id));
     EXPECT_EQ(ResolveTo(key, here, 1), 0);
   }
   for (std::thread& thread : threads) thread.join();
