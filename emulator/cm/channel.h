@@ -40,8 +40,8 @@ class Channels {
  public:
   // A synchronous id has its own channel, so there may be as many channels as ids.
   static constexpr size_t kMaxChannelsPerGroup = 65536;
-  // Limits all events, whose number the kernel limits by that of the ids, and by each listener's
-  // backlog.
+  // The kernel limits connection requests by the backlog. This constant limits all events. Only a
+  // program that repeats failing calls, and does not fetch their events, gets here.
   static constexpr size_t kMaxEventsPerChannel = 262144;
   // While a channel has this many events, a program can write no more (rdma_write_cm_event). So
   // there is room for the events of calls that have succeeded.
