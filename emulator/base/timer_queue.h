@@ -2,9 +2,9 @@
 // their keys, so that the same deadlines always fire in the same order.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "emulator/base/time.h"
@@ -49,7 +49,7 @@ class TimerQueue {
   }
 
  private:
-  std::map<Key, Time> deadlines_;
+  std::unordered_map<Key, Time> deadlines_;  // looked up, never iterated
   std::set<std::pair<Time, Key>> order_;
 };
 

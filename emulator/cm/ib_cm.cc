@@ -43,7 +43,9 @@ Connection* IbCm::Find(uint64_t key) {
 
 std::vector<const Connection*> IbCm::All() const {
   std::vector<const Connection*> all;
+  all.reserve(connections_.size());
   for (const auto& [key, connection] : connections_) all.push_back(&connection);
+  std::ranges::sort(all, {}, &Connection::key);
   return all;
 }
 

@@ -277,7 +277,8 @@ class IbCm {
   IbCmUser& user_;
   CmStatistics statistics_;
   uint64_t last_key_ = 0;
-  std::map<uint64_t, Connection> connections_;
+  // Tens of thousands of connections can be in timewait. Their order in this table means nothing.
+  std::unordered_map<uint64_t, Connection> connections_;
   std::unordered_map<uint32_t, uint64_t> by_local_id_;               // looked up, never iterated
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_id_;   // (CA GUID, communication id)
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_qpn_;  // (CA GUID, QPN)
