@@ -134,10 +134,10 @@ struct SendLane {
   // ---- hosts
 
   // Opens the lane under another number than the last one. Only one thread opens it, while it is
-  // closed and IsQuiet.
-  void Open(uint32_t number, uint32_t first_psn, uint32_t most_messages) {
+  // closed and IsQuiet. No message is added before Admit.
+  void Open(uint32_t number, uint32_t first_psn) {
     std::atomic_ref(psn).store(first_psn, std::memory_order_relaxed);
-    std::atomic_ref(most).store(std::min(most_messages, kMessages), std::memory_order_relaxed);
+    std::atomic_ref(most).store(0, std::memory_order_relaxed);
     // A program could write any arming. That of an earlier opening has been moved.
     (void)Disarm([](const LaneArm&) { return true; }, 0);
     const uint64_t none = LaneCount{number, 0}.word();
@@ -145,6 +145,10 @@ struct SendLane {
     std::atomic_ref(placed).store(0, std::memory_order_relaxed);
     std::atomic_ref(taken).store(none, std::memory_order_relaxed);
     std::atomic_ref(added).store(none, std::memory_order_release);
+  }
+  // Lets the sender's program add messages, while fewer than `most_messages` are not placed.
+  void Admit(uint32_t most_messages) {
+    std::atomic_ref(most).store(std::min(most_messages, kMessages), std::memory_order_release);
   }
   uint32_t Psn() { return std::atomic_ref(psn).load(std::memory_order_relaxed); }
   // Closes the lane if it is open under this number. Returns how many messages were added.
@@ -279,7 +283,7 @@ struct SendLane {
            bytes <= std::atomic_ref(room_bytes).load(std::memory_order_relaxed) &&
            bytes <= kMaxLaneBytes &&
            count - Placed() <
-               std::min(std::atomic_ref(most).load(std::memory_order_relaxed), kMessages);
+               std::min(std::atomic_ref(most).load(std::memory_order_acquire), kMessages);
   }
   // Adds the message that the caller has written to MessageAt(count). Returns false if the lane was
   // closed meanwhile.

@@ -139,6 +139,8 @@ Json CountersJson(const StatusSources& sources) {
   const FabricCounters& fabric = sources.fabric;
   const cm::CmStatistics& cm = sources.cm.statistics();
   return {{"messages_sent", engine.messages_sent},
+          {"messages_by_permit", engine.messages_by_permit},
+          {"messages_by_lane", engine.messages_by_lane},
           {"bytes_sent", engine.bytes_sent},
           {"packets_sent", engine.packets_sent},
           {"packets_received", engine.packets_received},

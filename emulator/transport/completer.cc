@@ -410,6 +410,7 @@ void Completer::Finish(Time now, QpContext& context) {
   qp.send_ring.SetConsumer(s.consumer);
   // When the send CQ overruns, CQ_ERR is raised and the QP does not change (measured on rxe).
   const SendWqe& request = s.requests.front();
+  core_.lanes.Prepare(now, context, request);
   s.is_finishing = true;
   (void)core_.CompleteSend(now, context, request);
   s.is_finishing = false;

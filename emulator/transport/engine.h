@@ -73,7 +73,9 @@ class DatagramSink {
 
 // Counters of traffic and of dropped packets by reason (`rdmaemu hosts --json`).
 struct EngineCounters {
-  uint64_t messages_sent = 0, bytes_sent = 0;       // completed requests of local QPs
+  uint64_t messages_sent = 0, bytes_sent = 0;  // completed requests of local QPs
+  // Those of messages_sent that programs have executed, by permits and by lanes.
+  uint64_t messages_by_permit = 0, messages_by_lane = 0;
   uint64_t packets_sent = 0, packets_received = 0;  // on the wire
   uint64_t local_packets = 0;                       // PSNs between QPs of this host
   uint64_t retransmissions = 0, rnr_naks = 0, naks = 0, duplicates = 0;

@@ -62,10 +62,10 @@ bool Lanes::MayUse() const {
   return env.lanes != nullptr && env.permits && !env.trace.wants_packets() && env.permits();
 }
 
-bool Lanes::MayGrant(const QpContext& context, const SendWqe& request) const {
+bool Lanes::MayGrant(const QpContext& context, const SendWqe& request, size_t unfinished) const {
   return (request.wr.opcode == IBV_WR_SEND || request.wr.opcode == IBV_WR_SEND_WITH_IMM) &&
          request.status == IBV_WC_SUCCESS && request.length <= kMaxLaneBytes &&
-         request.sges.size() <= 1 && IsIdle(context) && MayUse();
+         request.sges.size() <= 1 && IsIdleAfter(context, unfinished) && MayUse();
 }
 
 std::shared_ptr<LaneMemory> Lanes::Make(const Segment& segment) {
@@ -83,16 +83,33 @@ bool Lanes::HasMemory(SentLane& sent) {
   return true;
 }
 
-void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
-  if (!MayGrant(context, request)) return;
-  latest_ = now;
-  Permit permit{};
-  if (!SetOwnHalf(core_.env, context, request, permit)) return;
+SentLane& Lanes::Renewed(QpContext& context) {
   if (!context.sent_lane) context.sent_lane = std::make_unique<SentLane>();
   SentLane& sent = *context.sent_lane;
   if (sent.counted.count > 0) sent.patience.Succeeded();
   sent.counted = {};
-  if (!(context.peer_is_local ? OpenHere(context) : IsOpenElsewhere(context))) return;
+  return sent;
+}
+
+void Lanes::Prepare(Time now, QpContext& context, const SendWqe& request) {
+  if (!context.peer_is_local || !MayGrant(context, request, 1)) return;
+  latest_ = now;
+  SentLane& sent = Renewed(context);
+  QpContext* const peer = LocalPeerOf(core_.env, context);
+  if (peer == nullptr || !IsReady(core_.env, context, *peer) || !MayLend(*peer) ||
+      !sent.patience.MayTry() || !HasMemory(sent) || !Lend(*peer, sent.memory)) {
+    return;
+  }
+  sent.number = peer->received_lane->number;
+}
+
+void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
+  if (!MayGrant(context, request, 0)) return;
+  latest_ = now;
+  Permit permit{};
+  if (!SetOwnHalf(core_.env, context, request, permit)) return;
+  SentLane& sent = Renewed(context);
+  if (!(context.peer_is_local ? IsOpenHere(context) : IsOpenElsewhere(context))) return;
   sent.is_open = true;
   senders_.push_back(&context);
   permit.lane = static_cast<uint32_t>(sent.memory->segment());
@@ -102,15 +119,12 @@ void Lanes::Grant(Time now, QpContext& context, const SendWqe& request) {
   context.qp->control->permit.Publish(permit);
 }
 
-bool Lanes::OpenHere(QpContext& context) {
-  QpContext* const peer = LocalPeerOf(core_.env, context);
-  SentLane& sent = *context.sent_lane;
-  if (peer == nullptr || !IsReady(core_.env, context, *peer) || !MayLend(*peer) ||
-      !sent.patience.MayTry() || !HasMemory(sent) || !Lend(*peer, sent.memory)) {
-    return false;
-  }
-  sent.number = peer->received_lane->number;
-  return true;
+bool Lanes::IsOpenHere(const QpContext& context) const {
+  const SentLane& sent = *context.sent_lane;
+  const QpContext* const peer = LocalPeerOf(core_.env, context);
+  return peer != nullptr && IsReceiving(*peer) && peer->received_lane->memory == sent.memory &&
+         peer->received_lane->number == sent.number &&
+         sent.memory->lane().Psn() == context.requester.next_psn;
 }
 
 bool Lanes::IsOpenElsewhere(QpContext& context) {
@@ -229,7 +243,6 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   const uint32_t room =
       std::min({SendLane::kMessages, qp.recv_entries, cq.ring.usable() / kPartOfCq});
   if (room == 0 || cq.lane_room != 0 || !cq.HasRoomFor(room)) return false;
-  core_.env.verbs.completions().Publish();
   last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;
   if (last_number_ == 0) last_number_ = 1;
   received.memory = memory;
@@ -241,15 +254,18 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   cq.lane_room = room;
   cq.lane = &memory->lane();
   receivers_.push_back(&context);
-  ShowCompleted(context);
   cq.lane->SetCounterFd(cq.channel == nullptr ? -1 : cq.counters->Descriptor(cq.channel->counter));
-  memory->lane().Open(received.number, context.responder.expected_psn, room);
+  memory->lane().Open(received.number, context.responder.expected_psn);
   qp.control->lane.Publish(
       {.number = received.number,
        .lane = static_cast<uint32_t>(memory->segment()),
        .receive_index = received.receive_index,
        .region = Permitted(*region, context.responder.receive_key, IBV_ACCESS_LOCAL_WRITE),
        .completion = CompletionOf(qp)});
+  // The program gets the completions after the offer, and messages after the completions.
+  core_.env.verbs.completions().Publish();
+  ShowCompleted(context);
+  memory->lane().Admit(room);
   return true;
 }
 
@@ -273,6 +289,7 @@ void Lanes::SettleSent(QpContext& context) {
   const Executions done = TakeNew(sent.memory->lane(), sent.number, sent.counted);
   if (done.empty()) return;
   core_.counters.messages_sent += done.requests();
+  core_.counters.messages_by_lane += done.requests();
   core_.counters.bytes_sent += done.bytes();
   context.qp->device->counters.rdma_sends += done.requests();
   done.CountAtRequester(context);

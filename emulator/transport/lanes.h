@@ -53,6 +53,10 @@ class Lanes {
   using Acknowledge = std::function<void(Time, QpContext&, uint32_t before_psn)>;
   void OnAcknowledged(Acknowledge acknowledge) { on_acknowledged_ = std::move(acknowledge); }
 
+  // Opens a lane for SENDs like `request` at a peer of this host. Call this before the completions
+  // of `request`, which is the only one in the queue. The peer's program then knows of the lane
+  // when it sees the message, and posts its next receives for the lane.
+  void Prepare(Time now, QpContext& context, const SendWqe& request);
   // Lets the QP's program use a lane for SENDs like `request`, which was the last one in the queue
   // and has completed. Does nothing if they need a host.
   void Grant(Time now, QpContext& context, const SendWqe& request);
@@ -67,7 +71,8 @@ class Lanes {
   // lanes do not take such requests, also closes the lane by which the QP sends. The program's
   // answer then follows the acknowledgement, as the peer expects.
   void RequestArrives(QpContext& context, const Train& request);
-  // Opens the QP's lane again after this host has executed a SEND of another host.
+  // Opens the QP's lane again after this host has executed a SEND of another host. Call this before
+  // the program sees the message, and before the acknowledgement.
   void Executed(Time now, QpContext& context, const Train& send) {
     if (context.received_lane && context.received_lane->is_from_elsewhere)
       Reopen(now, context, send);
@@ -110,11 +115,14 @@ class Lanes {
   static constexpr uint32_t kGrantsBetweenOffers = 256;
 
   bool MayUse() const;
-  bool MayGrant(const QpContext& context, const SendWqe& request) const;
+  // `unfinished`: how many requests must be in the QP's queue.
+  bool MayGrant(const QpContext& context, const SendWqe& request, size_t unfinished) const;
+  // Returns the QP's lane, for another opening.
+  static SentLane& Renewed(QpContext& context);
   std::shared_ptr<LaneMemory> Make(const Segment& segment);
   bool HasMemory(SentLane& sent);
-  // Open the lane of the peer. Return false if the sender must not use it now.
-  bool OpenHere(QpContext& context);
+  // Return false if the sender must not use the peer's lane now.
+  bool IsOpenHere(const QpContext& context) const;
   bool IsOpenElsewhere(QpContext& context);
   void Offer(QpContext& context);
   // Returns true if the QP and its program can take messages by a lane.

@@ -45,10 +45,10 @@ PermittedRegion Permitted(const MemoryRegion& region, uint32_t key, int access) 
   return {region.iova, region.user_address, region.length, key, static_cast<uint32_t>(access)};
 }
 
-bool IsIdle(const QpContext& context) {
+bool IsIdleAfter(const QpContext& context, size_t requests) {
   const RequesterState& s = context.requester;
   const QueuePair& qp = *context.qp;
-  return qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS && s.requests.empty() &&
+  return qp.type == IBV_QPT_RC && qp.state() == IBV_QPS_RTS && s.requests.size() == requests &&
          s.next_index == qp.send_ring.Producer() && s.next_psn == s.unacked_psn &&
          s.next_psn == s.highest_psn;
 }
@@ -56,8 +56,8 @@ bool IsIdle(const QpContext& context) {
 bool Permits::MayGrant(const QpContext& context, const SendWqe& request) const {
   return environment_.permits && (request.is_read() || request.wr.opcode == IBV_WR_RDMA_WRITE) &&
          request.status == IBV_WC_SUCCESS && request.length > 0 &&
-         request.length <= kMaxPermittedBytes && request.sges.size() <= 1 && IsIdle(context) &&
-         (context.permit.is_listed || listed_.size() < kMaxPermits) &&
+         request.length <= kMaxPermittedBytes && request.sges.size() <= 1 &&
+         IsIdleAfter(context, 0) && (context.permit.is_listed || listed_.size() < kMaxPermits) &&
          !environment_.trace.wants_packets() && environment_.permits();
 }
 
@@ -213,6 +213,7 @@ void Permits::Settle(QpContext& context) {
   context.permit.is_unused = false;
   context.permit.wasted = context.permit.skips_left = 0;
   counters_.messages_sent += done.requests();
+  counters_.messages_by_permit += done.requests();
   counters_.bytes_sent += done.bytes();
   done.CountAtRequester(context);
   if (!context.peer_is_local) {

@@ -61,8 +61,9 @@ class Permits {
   std::vector<QpContext*> listed_;  // those that got a permit since the last EndAll
 };
 
-// Returns true if the QP is an RC QP in RTS whose requests have all completed.
-bool IsIdle(const QpContext& context);
+// Returns true if the QP is an RC QP in RTS with only so many requests that have not completed, and
+// the answers to these have arrived.
+bool IsIdleAfter(const QpContext& context, size_t requests);
 // Returns true if the QP answers requests, and has answered all of them.
 bool IsReadyToAnswer(const QpContext& context);
 // Returns the context of the QP of this host that answers. nullptr: there is none.

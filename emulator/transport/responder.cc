@@ -273,7 +273,6 @@ void Responder::HandleData(Time now, QpContext& context, Train& train) {
   if (consumes && !context.responder.receive && !TakeReceive(now, context, train)) return;
   if (!(info.write ? PlaceWrite(now, context, train) : PlaceSend(now, context, train))) return;
   Accept(now, context, train);
-  if (info.send) core_.lanes.Executed(now, context, train);
 }
 
 // Takes a receive. When there is none, sends an RNR NAK and returns false.
@@ -402,6 +401,7 @@ void Responder::Accept(Time now, QpContext& context, const Train& train) {
                                       info.write ? s.write_length : s.received);
     if (!posted) return core_.FailQp(now, qp, IBV_EVENT_QP_FATAL);
   }
+  if (info.send && invalidated) core_.lanes.Executed(now, context, train);
   if (train.headers.ack_request) Acknowledge(now, context, train.last_psn());
   if (!invalidated) core_.FailQp(now, qp);
 }
