@@ -69,7 +69,8 @@ struct CmChannel {
 struct CmStatistics {
   uint64_t messages_sent = 0, messages_received = 0, retransmissions = 0, duplicates = 0;
   uint64_t dropped_no_match = 0, dropped_backlog_full = 0, dropped_no_device = 0,
-           dropped_id_in_use = 0, dropped_no_room = 0, dropped_no_route = 0;
+           dropped_id_in_use = 0, dropped_no_room = 0, dropped_no_route = 0,
+           dropped_channel_full = 0;
 };
 
 // A port on which an id listens.

@@ -1,5 +1,6 @@
 // Tests addresses without an answering neighbour (process_one_req of the kernel's addr.c; scenario
 // arpfail).
+#include "emulator/cm/channel.h"
 #include "emulator/cm/network_for_test.h"
 
 namespace rdmaemu::cm {
@@ -45,6 +46,20 @@ TEST_F(Neighbour, AnIdTriesAgain) {
   client.Expect(EventType::kAddrError, -ETIMEDOUT);
   ASSERT_TRUE(Resolve(id, "10.0.0.2", 100));
   client.Expect(EventType::kAddrResolved);
+}
+
+TEST_F(Neighbour, TheFailuresThatAProgramNeverFetchesAreCountedWhenTheChannelIsFull) {
+  constexpr size_t kIds = 4096, kTries = Channels::kMaxEventsPerChannel / kIds;
+  std::vector<uint32_t> ids(kIds);
+  for (uint32_t& id : ids) id = client.Create();
+  for (size_t i = 0; i < kTries; i++) {
+    for (const uint32_t id : ids) ASSERT_TRUE(Resolve(id, kSilent, 1));
+    net.Run(2ms);
+  }
+  EXPECT_EQ(client_node.cm.statistics().dropped_channel_full, 0u);
+  ASSERT_TRUE(Resolve(ids[0], kSilent, 1));
+  net.Run(2ms);
+  EXPECT_EQ(client_node.cm.statistics().dropped_channel_full, 1u);
 }
 
 TEST_F(Neighbour, AnIdThatGoesWaitsForNobody) {

@@ -174,7 +174,10 @@ bool RdmaIds::Push(Time now, const CmaId& id, PendingEvent event) {
   const uint32_t subject = event.new_id != 0 ? event.new_id : id.handle;
   const EventType type = event.type();
   const auto status = static_cast<int32_t>(event.response.status);
-  if (!channels_.Push(id.channel, std::move(event))) return false;
+  if (!channels_.Push(id.channel, std::move(event))) {
+    ib_cm_.statistics().dropped_channel_full++;
+    return false;
+  }
   if (trace_.wants_records()) {
     trace::Record record{now,
                          id.process,

@@ -131,7 +131,8 @@ Json DroppedJson(const transport::EngineCounters& engine, const FabricCounters& 
           {"cm_backlog_full", cm.dropped_backlog_full},
           {"cm_id_in_use", cm.dropped_id_in_use},
           {"cm_no_room", cm.dropped_no_room},
-          {"cm_no_route", cm.dropped_no_route}};
+          {"cm_no_route", cm.dropped_no_route},
+          {"cm_channel_full", cm.dropped_channel_full}};
 }
 
 Json CountersJson(const StatusSources& sources) {
