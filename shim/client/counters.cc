@@ -189,7 +189,8 @@ int rdmaemu_client_wait(int counter_fd) {
 
 void rdmaemu_client_yield_while_empty(int counter_fd) {
   using namespace rdmaemu::client;
-  if (Embedded() != nullptr || SysIsReadable(counter_fd) || !IsCounter(counter_fd)) return;
+  if (Embedded() != nullptr || SleepsAtOnce()) return;
+  if (SysIsReadable(counter_fd) || !IsCounter(counter_fd)) return;
   const int flags = static_cast<int>(syscall(SYS_fcntl, counter_fd, F_GETFL));
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
   Count(&rdmaemu::ProgramPlace::event_waits);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace rdmaemu::client {
 
@@ -27,6 +28,13 @@ using ClockFunction = int (*)(clockid_t, timespec*);
 inline std::atomic<ClockFunction> g_machine_clock{nullptr};
 inline ClockFunction MachineClock() {
   return OfLibc<ClockFunction>(g_machine_clock, "clock_gettime", &clock_gettime);
+}
+
+// The machine's monotonic time in nanoseconds.
+inline uint64_t MachineNow_ns() {
+  timespec now;
+  MachineClock()(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
 using SyscallFunction = long (*)(long, ...);

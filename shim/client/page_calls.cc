@@ -14,6 +14,7 @@
 #include "shim/client/own_doorbells.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/system.h"
+#include "shim/client/wait_choice.h"
 #include "shim/client/yield_budget.h"
 
 namespace rdmaemu::client {
@@ -29,11 +30,10 @@ constexpr uint32_t kAllFree = (uint32_t{1} << CallPageSet::kAtOnce) - 1;
 
 bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
 
-// Returns false if the host has ended.
-bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
-  for (int i = 0; i < kSpins; i++) {
-    if (Answered(page)) return true;
-  }
+// Calls of any thread.
+constinit WaitChoice g_wait_choice;
+
+bool YieldUntilAnswered(CallPage& page) {
   std::atomic_ref waits(page.caller_waits);
   bool is_host_here = IsHostHere();
   for (YieldBudget budget; budget.Take(is_host_here); is_host_here = IsHostHere()) {
@@ -41,7 +41,12 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
     sched_yield();
     if (Answered(page)) return true;
   }
-  waits.store(CallPage::kSleeps, std::memory_order_seq_cst);
+  return false;
+}
+
+// Returns false if the host has ended.
+bool SleepUntilAnswered(CallPage& page, const PageCaller& caller) {
+  std::atomic_ref(page.caller_waits).store(CallPage::kSleeps, std::memory_order_seq_cst);
   for (uint32_t state = page.State(); state != CallPage::kAnswered && !caller.gone.load();
        state = page.State()) {
     const timespec limit{0, kLookForHostNanoseconds};
@@ -52,6 +57,19 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
     }
   }
   return Answered(page);
+}
+
+// Returns false if the host has ended.
+bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
+  for (int i = 0; i < kSpins; i++) {
+    if (Answered(page)) return true;
+  }
+  const uint64_t begun_ns = MachineNow_ns();
+  const WaitChoice::Way way = g_wait_choice.Next(begun_ns);
+  const bool is_answered =
+      (way == WaitChoice::kYields && YieldUntilAnswered(page)) || SleepUntilAnswered(page, caller);
+  g_wait_choice.Took(way, MachineNow_ns() - begun_ns);
+  return is_answered;
 }
 
 int Exchange(CallPage& page, CallHeader header, const void* in, Buffer& out,
@@ -69,6 +87,8 @@ int Exchange(CallPage& page, CallHeader header, const void* in, Buffer& out,
 }
 
 }  // namespace
+
+bool SleepsAtOnce() { return g_wait_choice.best() == WaitChoice::kSleeps; }
 
 void CallPages::Init() {
   if (CallPageSet* const set = set_.exchange(nullptr)) munmap(set, sizeof *set);

@@ -1,8 +1,6 @@
 // How often a thread yields before it sleeps.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
 
 #include "shim/client/machine_clock.h"
@@ -23,17 +21,11 @@ class YieldBudget {
   // runs on this processor. Then more yields than kMinYields are in vain, because a yield between
   // two sessions may not give the processor to the host (emulator/abi/host_turn.h).
   bool Take(bool is_host_here = false) {
-    if (yields_++ == 0) begun_ns_ = Now_ns();
-    return yields_ <= kMinYields || (!is_host_here && Now_ns() - begun_ns_ < kYieldFor_ns);
+    if (yields_++ == 0) begun_ns_ = MachineNow_ns();
+    return yields_ <= kMinYields || (!is_host_here && MachineNow_ns() - begun_ns_ < kYieldFor_ns);
   }
 
  private:
-  static uint64_t Now_ns() {
-    timespec now;
-    MachineClock()(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-  }
-
   int yields_ = 0;
   uint64_t begun_ns_ = 0;
 };

@@ -20,7 +20,7 @@ bool HasEvent(Channel& channel) {
 // Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
 // offers, as a polling thread does.
 void YieldWhileEmpty(Channel& channel) {
-  if (HasEvent(channel) || client::IsEmbedded()) return;
+  if (HasEvent(channel) || client::IsEmbedded() || client::SleepsAtOnce()) return;
   const int flags = fcntl(channel.base.fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
   for (client::YieldBudget budget; !HasEvent(channel) && budget.Take();) {

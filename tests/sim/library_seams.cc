@@ -36,6 +36,7 @@ void JobsDone() { sim::Process::Current().WakeHost(); }
 bool DriveEmbedded() { return true; }
 bool IsEmbedded() { return false; }
 void YieldToHost() {}
+bool SleepsAtOnce() { return false; }
 bool MayAwaitHostAnywhere() { return false; }
 void AwaitHostAnywhere() {}
 void Count(uint32_t ProgramPlace::*) {}
