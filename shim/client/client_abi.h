@@ -34,6 +34,9 @@ int rdmaemu_client_wait(int counter_fd);
 // descriptor, and when the host is inside this process. Not a cancellation point.
 void rdmaemu_client_yield_while_empty(int counter_fd);
 
+// Returns 1 if the process's host has ended.
+int rdmaemu_client_host_is_gone(void);
+
 // Adds one to a counter again. Call this if another thread fetched the event of this count.
 void rdmaemu_client_put_back(int counter_fd);
 

@@ -156,7 +156,7 @@ void ShareCallPages(int socket) {
 // ---- connecting
 
 int Connect(const HostPlace& place) {
-  const int fd = SysSocket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC);
+  const int fd = SysAboveStandard(SysSocket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC));
   if (fd < 0) return -1;
   int result;
   do {

@@ -200,6 +200,8 @@ void rdmaemu_client_yield_while_empty(int counter_fd) {
   }
 }
 
+int rdmaemu_client_host_is_gone() { return rdmaemu::client::HostIsGone() ? 1 : 0; }
+
 void rdmaemu_client_put_back(int counter_fd) {
   using namespace rdmaemu::client;
   if (IsCounter(counter_fd)) SysAddToEventfd(counter_fd, 1);

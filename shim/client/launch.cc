@@ -176,6 +176,15 @@ int FindHostPlace(HostPlace& place) {
 }
 
 bool StartHost(const HostPlace& place) {
+  // `rdmaemu run` names its host. The host's options are unknown here.
+  const char* const of_run = secure_getenv("RDMAEMU_RUN");
+  if (of_run != nullptr && strcmp(of_run, place.name) == 0) {
+    Complain(Complaint::kUnreachable,
+             "no RDMA devices: host '%s' has ended, on which `rdmaemu run` started this program; "
+             "start the program with `rdmaemu run` again",
+             place.name);
+    return false;
+  }
   char command[PATH_MAX];
   FindCommand(command);
   char name[sizeof place.name];

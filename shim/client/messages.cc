@@ -22,7 +22,7 @@ size_t TakeDescriptors(msghdr& message, int (&descriptors)[kMaxReplyDescriptors]
       int fd;
       memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
       if (count < kMaxReplyDescriptors) {
-        descriptors[count++] = fd;
+        descriptors[count++] = SysAboveStandard(fd);
       } else {
         SysClose(fd);
       }

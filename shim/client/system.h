@@ -45,6 +45,16 @@ inline int SysPoll(pollfd* fds, unsigned count) {
 inline int SysDuplicate(int fd) {
   return static_cast<int>(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0));
 }
+// Moves a descriptor above those of the standard input, output and error. A program may have been
+// started without these, and prints to their numbers. Returns the same descriptor if it is above
+// them, or if the limit of descriptors leaves no other number.
+inline int SysAboveStandard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = static_cast<int>(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (moved < 0) return fd;
+  syscall(SYS_close, fd);
+  return moved;
+}
 // Returns true if the peer or this side has closed the socket.
 inline bool SysHasHungUp(int fd) {
   pollfd poll{fd, POLLRDHUP, 0};

@@ -27,15 +27,8 @@ constinit union DeviceStorage {
 } g_device_storage;
 DeviceTable& Table() { return g_device_storage.table; }
 
-// A thread of the parent may hold the mutex at fork(), in a call to the host. The table is complete
-// then, and the child has no such thread.
-void UnlockInChild() { new (&Table().mutex) Mutex; }
-
-// Call this before the mutex is first locked.
-void UnlockInChildren() {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, [] { pthread_atfork(nullptr, nullptr, UnlockInChild); });
-}
+// A thread holds this mutex during calls to the host.
+Mutex& TableMutex() { return Table().mutex; }
 
 uint8_t ClampDepth(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
@@ -106,7 +99,7 @@ void OpenMissing(DeviceTable& table, ibv_device** found, Wanted wanted) {
 }  // namespace
 
 Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
-  UnlockInChildren();
+  UnlockInChildren<TableMutex>();
   DeviceTable& table = Table();
   MutexLock lock(table.mutex);
   Device* device = Find(table, node_guid, index);
@@ -131,7 +124,7 @@ Device* AcquireDevice(uint64_t node_guid, uint32_t index) {
 }
 
 void ReleaseDevice(Device* device) {
-  MutexLock lock(Table().mutex);
+  MutexLock lock(TableMutex());
   if (--device->users != 0 || device->generation != rdmaemu_client_host_generation()) return;
   if (device->xrcd != nullptr && ibv_close_xrcd(device->xrcd) == 0) device->xrcd = nullptr;
   // When a program destroys its id before its memory regions, the domain is still busy. The next id
@@ -140,7 +133,7 @@ void ReleaseDevice(Device* device) {
 }
 
 uint32_t DevicesInUse() {
-  MutexLock lock(Table().mutex);
+  MutexLock lock(TableMutex());
   uint32_t bits = 0;
   for (const Device* device = Table().first; device != nullptr; device = device->next) {
     if (device->users > 0 && device->pd != nullptr && device->index < 32 &&
@@ -153,7 +146,7 @@ uint32_t DevicesInUse() {
 }
 
 ibv_xrcd* XrcdOf(Device* device) {
-  MutexLock lock(Table().mutex);
+  MutexLock lock(TableMutex());
   if (device->xrcd == nullptr) {
     ibv_xrcd_init_attr attributes = {};
     attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -172,7 +165,7 @@ extern "C" {
 // hold them.
 ibv_context** rdma_get_devices(int* num_devices) {
   using namespace rdmaemu::rdmacm;
-  UnlockInChildren();
+  UnlockInChildren<TableMutex>();
   DeviceTable& table = Table();
   MutexLock lock(table.mutex);
   int listed = 0;

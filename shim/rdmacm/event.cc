@@ -72,11 +72,11 @@ void CountAcknowledgement(Id& id, Multicast* multicast) {
 }
 
 // A failed step turns the event into the error event of its kind. The status is -1 for every error,
-// as in librdmacm (measured).
+// as in librdmacm (measured). It is -EIO if the host has ended, as the error of calls is EIO then.
 void FailStep(Event& event, int error, rdma_cm_event_type as) {
   if (error == 0) return;
   event.event = as;
-  event.status = -1;
+  event.status = error == EIO && rdmaemu_client_host_is_gone() != 0 ? -EIO : -1;
 }
 
 // librdmacm queries GIDs and paths for InfiniBand and RoCE devices only. An id of an RNIC has the

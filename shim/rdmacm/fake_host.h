@@ -155,6 +155,8 @@ void rdmaemu_client_announce(rdmaemu_announcement* announced) {
 }
 void rdmaemu_client_end_announcement(rdmaemu_announcement*) {}
 
+int rdmaemu_client_host_is_gone() { return 0; }
+
 void rdmaemu_client_put_back(int) {}
 
 void rdmaemu_client_close_counter(int counter_fd) { close(counter_fd); }

@@ -19,11 +19,11 @@ constinit union IdStorage {
   } table;
 } g_id_storage;
 
-Mutex& TableMutex() { return g_id_storage.table.mutex; }
+Mutex& IdsMutex() { return g_id_storage.table.mutex; }
 Id*& BucketOf(uint32_t handle) { return g_id_storage.table.buckets[handle % kBuckets]; }
 
 void Unregister(const Id* id) {
-  MutexLock lock(TableMutex());
+  MutexLock lock(IdsMutex());
   Id** link = &BucketOf(id->handle);
   while (*link != nullptr && *link != id) link = &(*link)->next_of_handle;
   if (*link != nullptr) *link = id->next_of_handle;
@@ -56,6 +56,7 @@ int MoveTo(Id& id, rdma_event_channel* channel, bool synchronous, uint32_t* even
 }  // namespace
 
 Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp_type qp_type) {
+  UnlockInChildren<IdsMutex>();
   Id* id = Make<Id>();
   if (id == nullptr) {
     errno = ENOMEM;
@@ -79,14 +80,14 @@ Id* NewId(rdma_event_channel* channel, void* context, rdma_port_space ps, ibv_qp
 }
 
 void RegisterId(Id* id) {
-  MutexLock lock(TableMutex());
+  MutexLock lock(IdsMutex());
   Id*& bucket = BucketOf(id->handle);
   id->next_of_handle = bucket;
   bucket = id;
 }
 
 Id* FindId(uint32_t handle) {
-  MutexLock lock(TableMutex());
+  MutexLock lock(IdsMutex());
   Id* id = BucketOf(handle);
   while (id != nullptr && id->handle != handle) id = id->next_of_handle;
   return id;

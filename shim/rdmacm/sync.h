@@ -41,6 +41,15 @@ class MutexLock {
   Mutex& mutex_;
 };
 
+// In forked children, unlocks a mutex that a thread of the parent may hold at fork(). What the
+// mutex guards must be complete at each moment, because the child does not have that thread.
+// `Which` returns the mutex. Call this before the mutex is first locked.
+template <Mutex& (*Which)()>
+void UnlockInChildren() {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] { pthread_atfork(nullptr, nullptr, [] { new (&Which()) Mutex; }); });
+}
+
 class Condition {
  public:
   constexpr Condition() = default;

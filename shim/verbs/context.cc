@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "shim/client/system.h"
 #include "shim/client/uninterrupted.h"
 #include "shim/verbs/objects.h"
 #include "shim/verbs/payloads.h"
@@ -150,7 +151,7 @@ using namespace rdmaemu::shim;
 RDMAEMU_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   Context* context = New<Context>();
   if (context == nullptr) return nullptr;
-  const int cmd_fd = open(kCommandFile, O_RDWR | O_CLOEXEC);
+  const int cmd_fd = client::SysAboveStandard(open(kCommandFile, O_RDWR | O_CLOEXEC));
   if (cmd_fd < 0 && (errno == EMFILE || errno == ENFILE)) {
     free(context);
     return NullWith(errno);

@@ -397,6 +397,28 @@ def work_done_by(pid):
         return switches, sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
 
 
+def a_program_of_run_gets_no_other_host_when_its_host_has_ended():
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [
+            "sh", "-c", '"$RDMAEMU_BIN" stop guest; ibv_devices; echo "status $?"'],
+            ["--device", "foo0=siw"])
+        program.wait(LIMIT_S)
+        if "host 'guest' has ended" not in program.output or "rxe0" in program.output:
+            raise Failure(program.describe())
+        if emulator.host("guest") is not None:
+            raise Failure("there is another host of that name\n" + program.describe())
+
+
+def children_create_ids_while_other_threads_do():
+    with Emulator() as emulator:
+        run(emulator, [build("forks_ids")])
+
+
+def no_descriptor_has_the_number_of_a_closed_standard_stream():
+    with Emulator() as emulator:
+        run(emulator, [build("standard_closed")])
+
+
 def an_idle_host_sleeps_where_epoll_pwait2_is_refused():
     prefix = sandbox(errno.EPERM, "epoll_pwait2")
     with Emulator() as emulator:
@@ -516,6 +538,9 @@ def main():
             a_handler_polls_under_a_rule_while_more_threads_than_pages_call,
             more_held_calls_than_pages_let_each_other_go_on,
             a_child_binds_while_a_thread_of_its_parent_opens_the_device,
+            children_create_ids_while_other_threads_do,
+            no_descriptor_has_the_number_of_a_closed_standard_stream,
+            a_program_of_run_gets_no_other_host_when_its_host_has_ended,
             librdmacm_stays_while_it_looks_a_name_up,
             a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event,
             a_thread_takes_the_lock_under_which_another_one_polls,

@@ -280,8 +280,11 @@ runtime::OrMessage<Environment> SystemEnvironment(const Layer& wanted) {
   const std::vector<std::string> given = Split(Variable(kSystemLibrariesVariable), ':');
   Environment changes;
   if (given.empty()) {
-    changes = {
-        {"RDMAEMU_HOST", ""}, {kFilesVariable, ""}, {"RDMAEMU_DIR", ""}, {"RDMAEMU_BIN", ""}};
+    changes = {{"RDMAEMU_HOST", ""},
+               {kFilesVariable, ""},
+               {"RDMAEMU_DIR", ""},
+               {"RDMAEMU_BIN", ""},
+               {kHostOfRunVariable, ""}};
     for (const std::string& name : OptionVariables()) changes.emplace_back(name, "");
   }
   // Remove our libraries from the path, if an outer `run` or `env` has added them.

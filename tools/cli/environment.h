@@ -41,6 +41,10 @@ struct Layer {
 // Applies changes to this process's environment. An empty value unsets the variable.
 void Apply(const Environment& changes);
 
+// Names the host of the program that `rdmaemu run` starts. A library starts no other host of that
+// name when the host has ended: run hides the host's options from the program.
+inline constexpr const char* kHostOfRunVariable = "RDMAEMU_RUN";
+
 // The value of --clock for programs whose clocks show the time of their hosts.
 inline constexpr const char* kProgramClock = "program";
 

@@ -139,6 +139,7 @@ int Run(const RunRequest& request) {
   auto client = JoinHost(*registry, options, log);
   if (!client) return client.error();
   Apply(*environment);
+  Apply({{kHostOfRunVariable, options.name}});
 
   std::function<void()> look;
   if (replay || checks) {
