@@ -121,14 +121,27 @@ bool OwnsDescriptors() {
          FileIdOf(c.doorbell_fd) == c.doorbell_id;
 }
 
+// Says why the host may have ended.
+void ComplainOfEnd() {
+  const HostPlace& place = g_connection.place;
+  char log[sizeof place.socket.sun_path + 8];
+  const size_t folder_and_name = strlen(place.socket.sun_path) - strlen(".sock");
+  snprintf(log, sizeof log, "%.*s.log", static_cast<int>(folder_and_name), place.socket.sun_path);
+  struct stat status;
+  const bool has_log = stat(log, &status) == 0 && status.st_size > 0;
+  Complain(Complaint::kGone,
+           "host '%s' (process %u) has ended, and its devices no longer work; %s%s; start this "
+           "program again",
+           place.name, g_connection.host_pid,
+           has_log ? "the reason may be in its log, " : "it was stopped or killed, and left no log",
+           has_log ? log : "");
+}
+
 void MarkGone() {
   if (g_connection.gone.exchange(true)) return;
   g_connection.is_settled = false;
   if (OwnsDescriptors()) {
-    Complain(Complaint::kGone,
-             "host '%s' (process %u) has ended, and its devices no longer work; look for the "
-             "reason with `rdmaemu hosts`, and start this program again",
-             g_connection.place.name, g_connection.host_pid);
+    ComplainOfEnd();
   } else {
     Complain(
         Complaint::kGone,

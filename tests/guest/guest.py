@@ -409,6 +409,21 @@ def a_program_of_run_gets_no_other_host_when_its_host_has_ended():
             raise Failure("there is another host of that name\n" + program.describe())
 
 
+def a_program_hears_where_its_ended_hosts_log_is():
+    with Emulator() as emulator:
+        rule = os.path.join(OUTPUT, "crash.toml")
+        with open(rule, "w") as text:
+            text.write("[[fault]]\nat = \"call.create_qp\"\ncrash = true\n")
+        log = os.path.join(emulator.directory, "guest.log")
+        program = emulator.start("guest", free_addresses(1)[0], [build("rights")], ["--scenario", rule])
+        program.wait(LIMIT_S)
+        if "the reason may be in its log, %s" % log not in program.output:
+            raise Failure(program.describe())
+        with open(log) as text:
+            if "crash = true" not in text.read():
+                raise Failure("%s\n%s" % (program.describe(), log))
+
+
 def children_create_ids_while_other_threads_do():
     with Emulator() as emulator:
         run(emulator, [build("forks_ids")])
@@ -541,6 +556,7 @@ def main():
             children_create_ids_while_other_threads_do,
             no_descriptor_has_the_number_of_a_closed_standard_stream,
             a_program_of_run_gets_no_other_host_when_its_host_has_ended,
+            a_program_hears_where_its_ended_hosts_log_is,
             librdmacm_stays_while_it_looks_a_name_up,
             a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event,
             a_thread_takes_the_lock_under_which_another_one_polls,

@@ -184,6 +184,26 @@ def a_rule_that_is_too_long_is_refused_with_its_own_message():
         check(holder.wait(30) == 0, holder.describe())
 
 
+# ---- other hosts
+
+
+def a_program_does_not_wait_for_stopped_hosts_of_other_addresses():
+    """A wait of 5 s for each of them would exceed the test's limit."""
+    hosts = []
+    with Emulator() as emulator:
+        try:
+            for i in range(13):
+                address = emulated.free_addresses(1)[0]
+                hosts.append(emulator.start_host("stopped%d" % i, ["--address", address]).process.pid)
+            hosts = [host["pid"] for host in emulator.hosts()]
+            for pid in hosts:
+                os.kill(pid, signal.SIGSTOP)
+            expect(run(emulator, "true"), 0)
+        finally:
+            for pid in hosts:
+                os.kill(pid, signal.SIGCONT)
+
+
 # ---- a host with other options
 
 
@@ -295,6 +315,7 @@ CASES = [
     strict_passes_after_a_crash_that_fired,
     a_rule_that_matched_nothing_is_told_what_happened_at_its_door,
     a_rule_that_is_too_long_is_refused_with_its_own_message,
+    a_program_does_not_wait_for_stopped_hosts_of_other_addresses,
     a_host_that_nobody_uses_is_ended_with_a_note_that_says_why,
     a_host_that_was_given_rules_is_not_ended,
     a_host_with_a_scenarios_rules_alone_is_ended,

@@ -141,6 +141,28 @@ runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::
 
 }  // namespace
 
+// The addresses with which a host starts.
+runtime::OrMessage<std::vector<std::string>> AddressesOf(const runtime::HostOptions& options) {
+  std::vector<std::string> addresses = options.addresses;
+  for (const std::string& device : options.devices) {
+    const auto parsed = runtime::ParseDeviceOption(device);
+    if (!parsed) return tl::unexpected(parsed.error());
+    addresses.insert(addresses.end(), parsed->addresses.begin(), parsed->addresses.end());
+  }
+  if (addresses.empty()) addresses = {"127.0.0.1", "::1"};
+  for (std::string& address : addresses) address = NormalWithoutPrefix(address);
+  return addresses;
+}
+
+// Returns true if the host started without the addresses. It has one of them only if it got a
+// device later. So nobody waits long for such a host, which may be stopped in a debugger.
+bool BeganWithout(const std::optional<runtime::HostRecord>& record,
+                  const std::vector<std::string>& addresses) {
+  if (!record) return false;
+  const auto its = AddressesOf(record->options);
+  return its && std::ranges::find_first_of(addresses, *its) == addresses.end();
+}
+
 std::vector<std::string> Differences(const runtime::HostOptions& asked,
                                      const runtime::HostRecord& record) {
   const runtime::HostOptions& running = record.options;
@@ -214,25 +236,20 @@ runtime::OrMessage<void> StopAndWait(const runtime::Registry& registry, const st
 
 runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
                                        const runtime::HostOptions& options) {
-  std::vector<std::string> wanted = options.addresses;
-  for (const std::string& device : options.devices) {
-    const auto parsed = runtime::ParseDeviceOption(device);
-    if (!parsed) return tl::unexpected(parsed.error());
-    wanted.insert(wanted.end(), parsed->addresses.begin(), parsed->addresses.end());
-  }
-  if (wanted.empty()) wanted = {"127.0.0.1", "::1"};
-  for (std::string& address : wanted) address = NormalWithoutPrefix(address);
+  const auto wanted = AddressesOf(options);
+  if (!wanted) return tl::unexpected(wanted.error());
   for (const std::string& name : registry.Names()) {
     if (name == options.name) continue;
     auto client = runtime::HostClient::Connect(registry.SocketPath(name));
     if (!client) continue;
-    const Result<std::string> status = client->Status();
+    const auto record = registry.ReadRecord(name);
+    const Result<std::string> status =
+        client->Status(BeganWithout(record, *wanted) ? runtime::HostClient::kAnswerTime
+                                                     : runtime::HostClient::kTimeout);
     if (!status) continue;
     const RunningState state = ParseState(*status);
-    const auto held = std::ranges::find_first_of(wanted, state.on_wire);
-    if (held == wanted.end() || !WhoseHost(state, registry.ReadRecord(name), *client).empty()) {
-      continue;
-    }
+    const auto held = std::ranges::find_first_of(*wanted, state.on_wire);
+    if (held == wanted->end() || !WhoseHost(state, record, *client).empty()) continue;
     const pid_t pid = client->host_pid();
     if (const auto stopped = StopAndWait(registry, name, *client); !stopped) return stopped;
     fprintf(stderr,
