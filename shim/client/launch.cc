@@ -26,13 +26,37 @@ namespace {
 
 constexpr size_t kMaxEnvironment = 65536;  // maximum number of variables passed to a new host
 
+// The host of `rdmaemu run`, as the environment named it when the library was loaded. Programs may
+// clear their environment before their first call.
+struct HostOfRun {
+  char name[kMaxHostNameBytes + 1];
+  char directory[PATH_MAX];
+} g_run;
+
+template <size_t Size>
+void CopyVariable(const char* variable, char (&to)[Size]) {
+  const char* const value = secure_getenv(variable);
+  if (value != nullptr && strlen(value) < Size) strcpy(to, value);
+}
+
+__attribute__((constructor)) void RememberHostOfRun() {
+  CopyVariable("RDMAEMU_RUN", g_run.name);
+  if (g_run.name[0] != '\0') CopyVariable("RDMAEMU_DIR", g_run.directory);
+}
+
+// Returns the variable, or what `run` has set.
+const char* VariableOr(const char* variable, const char* of_run) {
+  const char* const value = secure_getenv(variable);
+  return value == nullptr && of_run[0] != '\0' ? of_run : value;
+}
+
 bool IsOwnDirectory(const char* path) {
   struct stat status;
   return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
 bool ChooseDirectory(char (&path)[PATH_MAX]) {
-  const char* chosen = secure_getenv("RDMAEMU_DIR");
+  const char* chosen = VariableOr("RDMAEMU_DIR", g_run.directory);
   int length;
   if (chosen != nullptr && chosen[0] != '\0') {
     length = snprintf(path, sizeof path, "%s", chosen);
@@ -140,7 +164,7 @@ void Complain(Complaint kind, const char* format, ...) {
 }
 
 int FindHostPlace(HostPlace& place) {
-  const char* name = secure_getenv("RDMAEMU_HOST");
+  const char* name = VariableOr("RDMAEMU_HOST", g_run.name);
   if (name == nullptr || name[0] == '\0') name = "default";
   if (!IsHostName(name)) {
     Complain(Complaint::kUnreachable,
@@ -177,8 +201,7 @@ int FindHostPlace(HostPlace& place) {
 
 bool StartHost(const HostPlace& place) {
   // `rdmaemu run` names its host. The host's options are unknown here.
-  const char* const of_run = secure_getenv("RDMAEMU_RUN");
-  if (of_run != nullptr && strcmp(of_run, place.name) == 0) {
+  if (strcmp(g_run.name, place.name) == 0) {
     Complain(Complaint::kUnreachable,
              "no RDMA devices: host '%s' has ended, on which `rdmaemu run` started this program; "
              "start the program with `rdmaemu run` again",

@@ -409,6 +409,14 @@ def a_program_of_run_gets_no_other_host_when_its_host_has_ended():
             raise Failure("there is another host of that name\n" + program.describe())
 
 
+def a_program_that_clears_its_environment_stays_on_its_host():
+    address = free_addresses(1)[0]
+    with Emulator() as emulator:
+        program = emulator.start("guest", address, [build("clears_environment"), address])
+        if program.wait(LIMIT_S) != 0:
+            raise Failure(program.describe())
+
+
 def a_program_hears_where_its_ended_hosts_log_is():
     with Emulator() as emulator:
         rule = os.path.join(OUTPUT, "crash.toml")
@@ -557,6 +565,7 @@ def main():
             no_descriptor_has_the_number_of_a_closed_standard_stream,
             a_program_of_run_gets_no_other_host_when_its_host_has_ended,
             a_program_hears_where_its_ended_hosts_log_is,
+            a_program_that_clears_its_environment_stays_on_its_host,
             librdmacm_stays_while_it_looks_a_name_up,
             a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event,
             a_thread_takes_the_lock_under_which_another_one_polls,
