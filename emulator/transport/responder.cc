@@ -267,10 +267,22 @@ void Responder::QueueRead(QpContext& context, const Train& train) {
   Enqueue(s, read);
 }
 
+// Returns true for a WRITE of several packets whose first packet is refused. The last packet, which
+// would take a receive, is then not handled (rxe_resp.c: check_rkey of the first packet).
+bool Responder::IsRefusedAtFirst(const QpContext& context, const Train& train) const {
+  return train.info().write && train.begins && train.packets > 1 &&
+         !core_.env.verbs.ResolveRemote(*context.qp, train.headers.rkey,
+                                        train.headers.remote_address, train.headers.dma_length,
+                                        IBV_ACCESS_REMOTE_WRITE);
+}
+
 void Responder::HandleData(Time now, QpContext& context, Train& train) {
   const wire::OpcodeInfo& info = train.info();
   const bool consumes = info.send ? train.begins : info.imm && train.ends;
-  if (consumes && !context.responder.receive && !TakeReceive(now, context, train)) return;
+  if (consumes && !IsRefusedAtFirst(context, train) && !context.responder.receive &&
+      !TakeReceive(now, context, train)) {
+    return;
+  }
   if (!(info.write ? PlaceWrite(now, context, train) : PlaceSend(now, context, train))) return;
   Accept(now, context, train);
 }

@@ -49,6 +49,7 @@ class Responder {
   void AnswerEmptyRead(Time now, QpContext& context, const Train& train);
   void HandleData(Time now, QpContext& context, Train& train);
   bool TakeReceive(Time now, QpContext& context, Train& train);
+  bool IsRefusedAtFirst(const QpContext& context, const Train& train) const;
   bool TargetSend(QpContext& context, const Train& train, const ParkedTrain* before, Pieces& into,
                   ReceiveCursor& behind);
   bool TargetWrite(QpContext& context, const Train& train, const ParkedTrain* before, Pieces& into,

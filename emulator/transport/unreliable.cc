@@ -14,6 +14,10 @@ constexpr size_t kIpv4HeaderBytes = 20;
 constexpr uint8_t kProtocolUdp = 17;
 constexpr uint32_t kQkeyIsOwn = 0x80000000;  // IBTA 10.2.5: the high bit selects the QP's own Q_Key
 
+bool TakesOwnQkey(const QueuePair& qp, uint32_t qkey) {
+  return qp.device->profile.ud_qkey_may_be_own && (qkey & kQkeyIsOwn) != 0;
+}
+
 void FillIpv4(const Train& train, size_t udp_bytes, std::byte* out) {
   using wire::StoreBig;
   StoreBig<1>(out, 0x45);
@@ -156,7 +160,7 @@ ibv_wc_status Unreliable::SendUd(Time now, QpContext& context, SendWqe& request)
   train_.headers.source_qpn = qp.qpn;
   train_.headers.pkey = qp.device->PkeyAt(qp.attr.pkey_index);
   const uint32_t qkey = request.wr.wr.ud.remote_qkey;
-  train_.headers.qkey = (qkey & kQkeyIsOwn) != 0 ? qp.attr.qkey : qkey;
+  train_.headers.qkey = TakesOwnQkey(qp, qkey) ? qp.attr.qkey : qkey;
   train_.headers.by_link_local = ah->path.by_link_local;
   train_.headers.by_lid = ah->path.by_lid;
   train_.source = ah->path.source;

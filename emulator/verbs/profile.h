@@ -84,6 +84,7 @@ struct Profile {
   TransportProfile rc;
   CmProfile cm;
   bool flush_receives_posted_in_error;  // hardware: yes; rxe: no
+  bool ud_qkey_may_be_own = false;      // the highest bit selects the QP's own Q_Key; rxe: no
   bool raises_qp_fatal;                 // IBV_EVENT_QP_FATAL and similar events; rxe: no
   // QP events as siw raises them. Local errors that a completion reports raise an event, too.
   // Refused READs raise QP_REQ_ERR. WRITEs with an unknown key raise no event. Needs

@@ -101,6 +101,24 @@ TEST_F(Errors, WriteWithABadRkey) {
   FailsWith(bad, IBV_WC_REM_ACCESS_ERR);
   RemoteIsFlushed();
 }
+// The receive belongs to the last packet.
+TEST_F(Errors, WriteWithImmediateAndABadRkeyTakesAReceiveIfItIsOnePacket) {
+  Join();
+  WorkRequest bad = Write();
+  bad.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  bad.rkey ^= 0x00f0f000;
+  FailsWith(bad, IBV_WC_REM_ACCESS_ERR);
+  Expect(remote, pair.remote, Queue::kReceive, 200, IBV_WC_REM_ACCESS_ERR);
+  Expect(remote, pair.remote, Queue::kReceive, 201, IBV_WC_WR_FLUSH_ERR);
+}
+TEST_F(Errors, WriteWithImmediateAndABadRkeyTakesNoReceiveIfItIsSeveralPackets) {
+  Join();
+  WorkRequest bad = Write(5000);
+  bad.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  bad.rkey ^= 0x00f0f000;
+  FailsWith(bad, IBV_WC_REM_ACCESS_ERR);
+  RemoteIsFlushed();
+}
 TEST_F(Errors, ReadWithABadRkey) {
   Join();
   WorkRequest bad = Read();
