@@ -112,6 +112,8 @@ TEST_P(Ud, TheHighestBitOfAQkeyMeansOnesOwnWithTheProfilesHabit) {
   world.Run();
   EXPECT_EQ(world.b().engine.counters().dropped_wrong_qkey, 1u);
   x.qp->device->profile.ud_qkey_may_be_own = true;
+  world.SetState(x, IBV_QPS_RESET);
+  world.ReadyUd(x, 0x22);
   x.Post(UdWr(x, y, 0x80000000), {x.Sge(0, 8)});
   world.Ring(x);
   world.Run();
