@@ -339,6 +339,11 @@ int Rejoin() {
   // free descriptor) may be temporary. The counters also belong to the parent, so they are not
   // filled.
   if (error == ENOENT || error == ECONNREFUSED || error == EACCES || error == EIO) {
+    Complain(Complaint::kUnreachable,
+             "this forked process (%d) cannot reach host '%s' at %s (%s), so its calls fail with "
+             "EIO; the host has ended, or chroot(2), setuid(2) or a mount hides it: use RDMA in a "
+             "process that does none of these",
+             static_cast<int>(getpid()), c.place.name, c.place.socket.sun_path, strerror(error));
     c.gone = true;
     c.must_rejoin = false;
   }

@@ -136,6 +136,19 @@ TEST_F(Events, UnboundIdsAnswerEinvalWhereTheRealLibraryCrashes) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+TEST_F(Events, ACopyOfTheChannelsStructureIsTheSameChannel) {
+  rdma_event_channel copy = *channel_;
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(&copy, &id, nullptr, RDMA_PS_TCP), 0);
+  EXPECT_EQ(id->channel, &copy);
+  host_.Push(Make(RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT));
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(&copy, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ADDR_ERROR);
+  rdma_ack_cm_event(event);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 class Synchronous : public Events {};
 
 TEST_F(Synchronous, AnOperationGivesItsEventsStatusAsErrno) {

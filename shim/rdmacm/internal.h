@@ -22,6 +22,7 @@ struct Channel : rdma_event_channel {
   uint32_t handle = 0;
   bool is_of_id = false;   // a synchronous id's own
   uint32_t owner_pid = 0;  // a forked child is refused (EACCES), as by the kernel
+  int known_as = -1;       // the descriptor in the table of channels (channel.cc)
 };
 
 // A device that connection management has opened. The process opens each device once, and all ids
@@ -90,7 +91,14 @@ struct Event : rdma_cm_event {
   uint8_t private_data[RDMA_MAX_PRIVATE_DATA] = {};
 };
 
-inline Channel& Private(rdma_event_channel* channel) { return *static_cast<Channel*>(channel); }
+// Returns the channel of a descriptor, or nullptr. Any thread may call this.
+Channel* FindChannel(int fd);
+// A program may use a copy of the public structure, which has only the descriptor. It may also
+// change the descriptor in the structure.
+inline Channel& Private(rdma_event_channel* channel) {
+  Channel* const found = FindChannel(channel->fd);
+  return found != nullptr ? *found : *static_cast<Channel*>(channel);
+}
 inline Id& Private(rdma_cm_id* id) { return *static_cast<Id*>(id); }
 inline Channel& ChannelOf(const Id& id) { return Private(id.channel); }
 
