@@ -169,6 +169,21 @@ TEST_F(Synchronous, AnOperationGivesItsEventsStatusAsErrno) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+TEST_F(Synchronous, AStepThatFailsBecauseTheHostHasEndedGivesEio) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  for (const bool gone : {false, true}) {
+    host_.gone = gone;
+    host_.errors[RDMA_USER_CM_CMD_QUERY] = EIO;
+    host_.Push(Make(RDMA_CM_EVENT_ADDR_RESOLVED));
+    EXPECT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&address), 1000), -1);
+    EXPECT_EQ(errno, gone ? EIO : EPERM) << "librdmacm reports each failed step as -1";
+  }
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST_F(Synchronous, MigratingBackToAChannelEndsIt) {
   rdma_cm_id* id = nullptr;
   ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);

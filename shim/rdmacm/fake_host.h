@@ -31,7 +31,7 @@ class FakeHost {
     errors.clear();
     commands.clear();
     events_reported = 0;
-    forked = false;
+    forked = gone = false;
     announced.clear();
     made.clear();
   }
@@ -120,7 +120,7 @@ class FakeHost {
   uint32_t last_id = 0;
   uint64_t last_uid = 0;
   uint32_t events_reported = 0;
-  bool forked = false;
+  bool forked = false, gone = false;
   int counter = -1;
   uint32_t announced_first = 0;  // the call that sends the announced ones
   std::vector<Call> announced, made;
@@ -155,7 +155,7 @@ void rdmaemu_client_announce(rdmaemu_announcement* announced) {
 }
 void rdmaemu_client_end_announcement(rdmaemu_announcement*) {}
 
-int rdmaemu_client_host_is_gone() { return 0; }
+int rdmaemu_client_host_is_gone() { return rdmaemu::rdmacm::testing::FakeHost::Get().gone ? 1 : 0; }
 
 void rdmaemu_client_put_back(int) {}
 
