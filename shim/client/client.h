@@ -62,8 +62,8 @@ void JobsDone();
 // Lets the host run, which may wait for this thread's processor. Blocks at most for the host's turn
 // (emulator/abi/host_turn.h), and otherwise only yields.
 void YieldToHost();
-// Returns true while waits for the host should not begin with yields, because these cost more than
-// a sleep and a wake-up (wait_choice.h).
+// Returns true if waits for events should not begin with yields, because recent waits for the host
+// were shorter without (wait_choice.h).
 bool SleepsAtOnce();
 // Counts for the host what this thread does.
 void Count(uint32_t ProgramPlace::*count);

@@ -68,7 +68,8 @@ bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
   const WaitChoice::Way way = g_wait_choice.Next(begun_ns);
   const bool is_answered =
       (way == WaitChoice::kYields && YieldUntilAnswered(page)) || SleepUntilAnswered(page, caller);
-  g_wait_choice.Took(way, MachineNow_ns() - begun_ns);
+  const uint64_t now_ns = MachineNow_ns();
+  g_wait_choice.Took(way, now_ns - begun_ns, now_ns);
   return is_answered;
 }
 
@@ -88,7 +89,9 @@ int Exchange(CallPage& page, CallHeader header, const void* in, Buffer& out,
 
 }  // namespace
 
-bool SleepsAtOnce() { return g_wait_choice.best() == WaitChoice::kSleeps; }
+bool SleepsAtOnce() {
+  return g_wait_choice.best() == WaitChoice::kSleeps && g_wait_choice.IsRecent(MachineNow_ns());
+}
 
 void CallPages::Init() {
   if (CallPageSet* const set = set_.exchange(nullptr)) munmap(set, sizeof *set);

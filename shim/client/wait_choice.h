@@ -28,7 +28,13 @@ class WaitChoice {
   // waits last less long. On a quiet machine, a wait with yields lasts half as long.
   static constexpr uint64_t kWorthSleeping = 2;
 
+  // How long a measurement says something about waits that are not measured.
+  static constexpr uint64_t kValidFor = 100'000'000;
+
   Way best() const { return best_.load(std::memory_order_relaxed); }
+  bool IsRecent(uint64_t now) const {
+    return now - measured_at_.load(std::memory_order_relaxed) < kValidFor;
+  }
 
   // Returns the way of the next wait.
   Way Next(uint64_t now) {
@@ -43,8 +49,9 @@ class WaitChoice {
   }
 
   // Call this after each wait.
-  void Took(Way way, uint64_t duration) {
+  void Took(Way way, uint64_t duration, uint64_t now) {
     if (duration > kLongest) return;
+    measured_at_.store(now, std::memory_order_relaxed);
     const Way best = this->best();
     const uint64_t before = Mean(way);
     // The last trial of the other way counts alone. If it was lucky, the next waits show that.
@@ -68,7 +75,7 @@ class WaitChoice {
 
   std::atomic<Way> best_{kYields};
   std::atomic<uint64_t> means_[2] = {};  // 0: none yet
-  std::atomic<uint64_t> try_at_{0}, pause_{kFirstPause};
+  std::atomic<uint64_t> measured_at_{0}, try_at_{0}, pause_{kFirstPause};
 };
 
 }  // namespace rdmaemu::client

@@ -25,7 +25,7 @@ class WaitChoiceTest : public ::testing::Test {
       const WaitChoice::Way way = choice_.Next(now_);
       const uint64_t took = way == WaitChoice::kYields ? machine.yields : machine.sleeps;
       now_ += took;
-      choice_.Took(way, took);
+      choice_.Took(way, took, now_);
       waits_[way]++;
       now_ += 5 * kUs;
     }
@@ -62,7 +62,7 @@ TEST_F(WaitChoiceTest, TheChoiceFollowsTheMachine) {
 
 TEST_F(WaitChoiceTest, ATrialThatIsLuckyOnceChangesLittle) {
   WaitFor(kBusy, kSecond);
-  choice_.Took(WaitChoice::kYields, 1);
+  choice_.Took(WaitChoice::kYields, 1, now_);
   WaitFor(kBusy, kSecond);
   EXPECT_EQ(choice_.best(), WaitChoice::kSleeps);
   EXPECT_LT(Yields(), 30u);
@@ -70,8 +70,14 @@ TEST_F(WaitChoiceTest, ATrialThatIsLuckyOnceChangesLittle) {
 
 TEST_F(WaitChoiceTest, AWaitForSomethingElseDoesNotCount) {
   WaitFor(kQuiet, kSecond);
-  for (int i = 0; i < 100; i++) choice_.Took(WaitChoice::kYields, kSecond);
+  for (int i = 0; i < 100; i++) choice_.Took(WaitChoice::kYields, kSecond, now_);
   EXPECT_EQ(choice_.best(), WaitChoice::kYields);
+}
+
+TEST_F(WaitChoiceTest, AMeasurementGetsOld) {
+  WaitFor(kBusy, kSecond);
+  EXPECT_TRUE(choice_.IsRecent(now_));
+  EXPECT_FALSE(choice_.IsRecent(now_ + kSecond));
 }
 
 TEST_F(WaitChoiceTest, OnlyOneOfManyThreadsTriesTheOtherWay) {
