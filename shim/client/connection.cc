@@ -1,5 +1,5 @@
-// The connection to the host: calls, shared segments, doorbells, fork, and the thread that detects
-// the host's end.
+// The connection to the host: how it is made, used for calls and shared segments, kept through
+// fork, and what follows from the host's end.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,9 +82,6 @@ struct Connection {
   // EnsureConnected has succeeded, so calls on pages need not take `mutex`.
   std::atomic<bool> is_settled{false};
 
-  // For a host process only the first entry is used. Each host inside this process has its own
-  // entry.
-  std::atomic<DoorbellPage*> doorbells[IdSpace::kMaxParts] = {};
   std::atomic<int> doorbell_fd{-1};
   Segments segments;
 };
@@ -121,27 +118,11 @@ bool OwnsDescriptors() {
          FileIdOf(c.doorbell_fd) == c.doorbell_id;
 }
 
-// Says why the host may have ended.
-void ComplainOfEnd() {
-  const HostPlace& place = g_connection.place;
-  char log[sizeof place.socket.sun_path + 8];
-  const size_t folder_and_name = strlen(place.socket.sun_path) - strlen(".sock");
-  snprintf(log, sizeof log, "%.*s.log", static_cast<int>(folder_and_name), place.socket.sun_path);
-  struct stat status;
-  const bool has_log = stat(log, &status) == 0 && status.st_size > 0;
-  Complain(Complaint::kGone,
-           "host '%s' (process %u) has ended, and its devices no longer work; %s%s; start this "
-           "program again",
-           place.name, g_connection.host_pid,
-           has_log ? "the reason may be in its log, " : "it was stopped or killed, and left no log",
-           has_log ? log : "");
-}
-
 void MarkGone() {
   if (g_connection.gone.exchange(true)) return;
   g_connection.is_settled = false;
   if (OwnsDescriptors()) {
-    ComplainOfEnd();
+    ComplainOfEnd(g_connection.place, g_connection.host_pid);
   } else {
     Complain(
         Complaint::kGone,
@@ -208,7 +189,8 @@ int Greet(int socket, const uint8_t (&token)[16], HelloOut& out, int& doorbell_f
 // Returns true if the host has ended or is unreachable.
 bool HasEnded() { return !OwnsDescriptors() || SysHasHungUp(g_connection.socket); }
 
-// Wakes a sleeping host. Returns false if the host is unreachable.
+}  // namespace
+
 bool WakeHost() {
   if (!OwnsDescriptors()) {
     MarkGone();
@@ -217,6 +199,8 @@ bool WakeHost() {
   SysAddToEventfd(g_connection.doorbell_fd, 1);
   return true;
 }
+
+namespace {
 
 // Starts the thread that wakes up threads that wait on counters when the host ends.
 int EnsureWatched() {
@@ -241,12 +225,6 @@ int MapSegment(uint32_t id, MappedSegment& out, int socket) {
   if (error != 0) return error;
   if (buffer.filled != sizeof answer) answer.length = 0;
   return MapFile(id, answer, fd, out);
-}
-
-// Returns the doorbells of the host that has the object.
-DoorbellPage* DoorbellsOf(uint32_t handle) {
-  const uint32_t number = Embedded() == nullptr ? 0 : IdSpace::PartOf(handle);
-  return g_connection.doorbells[number].load(std::memory_order_relaxed);
 }
 
 // Returns the address of the span, and maps its segment if needed. Returns nullptr and errno on
@@ -276,7 +254,7 @@ int MapDoorbells(int socket, const HelloOut& hello, uint32_t number = 0) {
   if (hello.doorbells.length < sizeof(DoorbellPage)) return EPROTO;
   std::byte* const page = MapSpanLocked(hello.doorbells, socket);
   if (page == nullptr) return errno;
-  g_connection.doorbells[number] = reinterpret_cast<DoorbellPage*>(page);
+  g_doorbells[number] = reinterpret_cast<DoorbellPage*>(page);
   return 0;
 }
 
@@ -458,7 +436,7 @@ int GreetEmbedded(const rdmaemu_embedded_host& host, uint32_t number) {
 // Unmaps the segments of the previous host, whose objects are invalid.
 void ForgetSegments() {
   Connection& c = g_connection;
-  for (std::atomic<DoorbellPage*>& page : c.doorbells) page = nullptr;
+  for (std::atomic<DoorbellPage*>& page : g_doorbells) page = nullptr;
   ForkMutexLock lock;
   c.segments.UnmapAll();
 }
@@ -532,7 +510,7 @@ int CallHostProcess(CallHeader header, const void* in, Buffer& out, int* descrip
 }  // namespace
 
 uint32_t SendSequence(const void* in, uint32_t in_size, void* out, uint32_t out_size) {
-  DoorbellPage* const page = g_connection.doorbells[0].load(std::memory_order_relaxed);
+  DoorbellPage* const page = OwnDoorbells();
   if (Embedded() != nullptr || page == nullptr || FindCallSite() != 0) return 0;
   const uint32_t watched = std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed);
   if ((watched & DoorbellPage::kNoSequences) != 0) return 0;
@@ -577,44 +555,6 @@ std::byte* MapSpan(const SharedSpan& span) {
   UnlockConnection();
   if (error != 0) errno = error;
   return bytes;
-}
-
-bool IsDoorbell(uint32_t qp, uint32_t slot) {
-  return slot < DoorbellPage::kMaxQueues && DoorbellsOf(qp) != nullptr;
-}
-
-void RingQueue(uint32_t qp, uint32_t slot) {
-  DoorbellPage* const page = DoorbellsOf(qp);
-  if (page == nullptr || !RingDoorbell(*page, slot)) return;
-  if (const rdmaemu_embedded_host* const embedded = Embedded()) return embedded->ring();
-  WakeHost();
-}
-
-bool HasPayloadShortcuts(uint32_t qp) {
-  DoorbellPage* const page = DoorbellsOf(qp);
-  return page != nullptr && page->no_payload_shortcuts == 0;
-}
-
-bool IsWatched(CallOp op, uint32_t handle) {
-  JoinIfForked();
-  DoorbellPage* const page = DoorbellsOf(handle);
-  return page != nullptr &&
-         (std::atomic_ref(page->watched_calls).load(std::memory_order_relaxed) & WatchBit(op)) != 0;
-}
-
-DoorbellPage* OwnDoorbells() { return g_connection.doorbells[0].load(std::memory_order_relaxed); }
-
-// Hosts inside this process make their copies themselves and offer no jobs. The addresses of a job
-// are those of the process that has connected.
-JobPage* Jobs() {
-  DoorbellPage* const page = OwnDoorbells();
-  return page == nullptr || OtherOwner() != 0 ? nullptr : &page->jobs;
-}
-
-// A sleeping host stores `host_asleep` before it reads the states of the jobs.
-void JobsDone() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (MustWakeHost(*OwnDoorbells())) WakeHost();
 }
 
 bool IsEmbedded() { return Embedded() != nullptr; }

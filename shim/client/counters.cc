@@ -139,9 +139,6 @@ void DoubtCounters() { g_may_be_programs = true; }
 void LockCountersForFork() { pthread_mutex_lock(&g_mutex); }
 void UnlockCountersAfterFork() { pthread_mutex_unlock(&g_mutex); }
 
-}  // namespace rdmaemu::client
-
-namespace rdmaemu::client {
 namespace {
 
 struct Taken {

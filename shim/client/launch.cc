@@ -163,6 +163,20 @@ void Complain(Complaint kind, const char* format, ...) {
   if (length > 0) dprintf(STDERR_FILENO, "rdmaemu: %s\n", line);
 }
 
+void ComplainOfEnd(const HostPlace& place, unsigned host_pid) {
+  char log[sizeof place.socket.sun_path + 8];
+  const size_t folder_and_name = strlen(place.socket.sun_path) - strlen(".sock");
+  snprintf(log, sizeof log, "%.*s.log", static_cast<int>(folder_and_name), place.socket.sun_path);
+  struct stat status;
+  const bool has_log = stat(log, &status) == 0 && status.st_size > 0;
+  Complain(Complaint::kGone,
+           "host '%s' (process %u) has ended, and its devices no longer work; %s%s; start this "
+           "program again",
+           place.name, host_pid,
+           has_log ? "the reason may be in its log, " : "it was stopped or killed, and left no log",
+           has_log ? log : "");
+}
+
 int FindHostPlace(HostPlace& place) {
   const char* name = VariableOr("RDMAEMU_HOST", g_run.name);
   if (name == nullptr || name[0] == '\0') name = "default";

@@ -24,5 +24,7 @@ bool StartHost(const HostPlace& place);
 // Prints "rdmaemu: ..." to stderr, once per process for each kind of message.
 enum class Complaint { kUnreachable, kGone };
 void Complain(Complaint kind, const char* format, ...) __attribute__((format(printf, 2, 3)));
+// Says that the host has ended, and where the reason may be.
+void ComplainOfEnd(const HostPlace& place, unsigned host_pid);
 
 }  // namespace rdmaemu::client

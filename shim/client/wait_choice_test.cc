@@ -1,5 +1,4 @@
-// Tests how threads choose between yields and sleeps. The durations stand for those that were
-// measured on a quiet and on a busy machine.
+// Tests WaitChoice with the durations of waits on a quiet and on a busy machine.
 #include "shim/client/wait_choice.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 /* Forks while other threads create and destroy ids. Each child creates an id of its own. The other
  * threads keep each mutex for a while, so that most forks happen while one of them holds a mutex.
- */
+ * They cannot wait for the fork itself, because fork() takes some of these mutexes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -23,6 +23,7 @@ int Env(const runtime::HostOptions& options) {
   if (!environment) return Fail(kFailed, environment.error());
   // The program's first call starts the host, which needs these options.
   for (const auto& variable : OptionEnvironment(options)) environment->push_back(variable);
+  environment->emplace_back(kHostOfRunVariable, "");  // of an outer `run`
   for (const auto& [name, value] : *environment) {
     printf("export %s=%s\n", name.c_str(), Quoted(value).c_str());
   }

@@ -139,8 +139,6 @@ runtime::OrMessage<void> EndOther(const runtime::Registry& registry, const std::
   return {};
 }
 
-}  // namespace
-
 // The addresses with which a host starts.
 runtime::OrMessage<std::vector<std::string>> AddressesOf(const runtime::HostOptions& options) {
   std::vector<std::string> addresses = options.addresses;
@@ -162,6 +160,8 @@ bool BeganWithout(const std::optional<runtime::HostRecord>& record,
   const auto its = AddressesOf(record->options);
   return its && std::ranges::find_first_of(addresses, *its) == addresses.end();
 }
+
+}  // namespace
 
 std::vector<std::string> Differences(const runtime::HostOptions& asked,
                                      const runtime::HostRecord& record) {
