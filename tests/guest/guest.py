@@ -197,6 +197,11 @@ def a_handler_polls_under_a_rule_while_more_threads_than_pages_call():
             program.expect(r"^called$")
 
 
+def a_handler_polls_after_each_instruction_of_a_call():
+    with Emulator() as emulator:
+        run(emulator, [build("handler_steps")]).expect(r"^called$")
+
+
 def more_held_calls_than_pages_let_each_other_go_on():
     with Emulator() as emulator:
         program = hold_calls(emulator, PAGES + 1, 1)
@@ -559,6 +564,7 @@ def main():
             a_thread_goes_on_while_calls_of_all_others_are_held,
             more_threads_than_pages_go_on_while_a_call_is_held,
             a_handler_polls_under_a_rule_while_more_threads_than_pages_call,
+            a_handler_polls_after_each_instruction_of_a_call,
             more_held_calls_than_pages_let_each_other_go_on,
             a_child_binds_while_a_thread_of_its_parent_opens_the_device,
             children_create_ids_while_other_threads_do,

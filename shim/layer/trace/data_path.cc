@@ -19,8 +19,8 @@ constexpr int64_t kStartPoll = -1;
 // Counts one more empty poll in the thread's last record. Begins a new record when the last record
 // is not an empty-polls record of this CQ and this `wanted`.
 void PutEmptyPoll(const void* cq, int64_t wanted, uint64_t begin) {
-  const uint64_t end = Now();
-  Thread* const thread = rdmaemu_layer_begin_record();
+  uint64_t end = 0;
+  Thread* const thread = rdmaemu_layer_begin_record(&end);
   if (thread == nullptr) return;
   const auto key = reinterpret_cast<uint64_t>(cq);
   EmptyPollsRecord* const last = thread->polls;
@@ -107,7 +107,7 @@ void PutStep(CallId id, ibv_cq_ex* cq, const ibv_cq_ex& original, uint64_t begin
     const bool knows_qp = original.read_qp_num != nullptr && original.read_byte_len != nullptr;
     hash = HashOfCompletion(cq->context, current, knows_qp);
   }
-  Record record(RecordKind::kCall, static_cast<uint16_t>(id), Now());
+  Record record(RecordKind::kCall, static_cast<uint16_t>(id));
   if (record) {
     PutPoll(record, begin, answer, cq, 0);
     PutCompletions(record, &current, answer == 0 ? 1 : 0, &hash);
@@ -130,8 +130,7 @@ int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
   int put = 0;
   {
     const Hashes hashes(cq->context, out, answer);
-    Record record(RecordKind::kCall, static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq),
-                  Now());
+    Record record(RecordKind::kCall, static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq));
     if (record) {
       PutPoll(record, begin, answer, cq, count);
       put = PutCompletions(record, out, answer, hashes.get());
@@ -140,7 +139,7 @@ int PollCq(ibv_cq* cq, int count, ibv_wc* out) {
   while (put < answer) {
     const Hashes hashes(cq->context, out + put, answer - put);
     Record record(RecordKind::kCompletions,
-                  static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq), Now());
+                  static_cast<uint16_t>(CallId::k_ibv_context_ops_poll_cq));
     if (!record) break;
     record.Put(reinterpret_cast<uint64_t>(cq));
     put += PutCompletions(record, out + put, answer - put, hashes.get());

@@ -364,7 +364,7 @@ class HashRecords {
   void Write() {
     if (count_ == 0) return;
     const int error = errno;
-    Record record(RecordKind::kPayloads, static_cast<uint16_t>(id_), Now());
+    Record record(RecordKind::kPayloads, static_cast<uint16_t>(id_));
     if (record) {
       record.Put(static_cast<uint16_t>(count_));
       record.PutBytes(hashes_, count_ * sizeof *hashes_);

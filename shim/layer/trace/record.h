@@ -60,7 +60,7 @@ enum class Loss : uint32_t {
   kLimit,    // the recording would exceed Control::limit_bytes
   kDisk,     // the file system is full, or the file would exceed RLIMIT_FSIZE
   kFile,     // the process cannot create a file in the recording's directory
-  kHandler,  // a signal handler interrupted a record of its own thread
+  kHandler,  // a signal handler interrupted a record of another handler of its thread
   kCount,
 };
 
@@ -97,12 +97,16 @@ struct Control {
 
 inline constexpr uint64_t kIsInLog = 1;  // lengths of a log are multiples of 8
 
+// Flag in WindowHeader::thread: the window has the records of signal handlers that interrupted the
+// thread while it wrote a record.
+inline constexpr uint32_t kIsHandlers = uint32_t{1} << 31;
+
 // At the beginning of a window.
 struct WindowHeader {
   uint64_t magic;
   uint32_t process;  // pid
   uint32_t image;    // from Control::images; each exec begins a new image of the process
-  uint32_t thread;   // number in the process, from 1
+  uint32_t thread;   // number in the process, from 1; may have the flag kIsHandlers
   uint32_t unused;
   // The length of the log. Bytes beyond it are not records. The flag kIsInLog says that the log
   // already contains the window's records.

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -39,12 +40,39 @@ std::atomic<uint32_t> g_threads;
 uint64_t g_fork_time;
 pthread_key_t g_thread_end;
 
-// In static TLS, of which dlopen has a surplus of 512 bytes.
-thread_local Thread t_thread;
+// In static TLS, of which dlopen has a surplus of 512 bytes. `t_handler` is for signal handlers
+// that interrupt a record in `t_thread`.
+thread_local Thread t_thread, t_handler;
 static_assert(sizeof(Thread) <= 72);
 
 void Lose(Loss reason, uint64_t records = 1) {
   g_control->lost[static_cast<size_t>(reason)].fetch_add(records, std::memory_order_relaxed);
+}
+
+// Signals that an instruction of the thread raises. The kernel ends a process that blocks them.
+constexpr int kSynchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+
+// Blocks all other signals of the thread.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int signal : kSynchronous) sigdelset(&all, signal);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Returns whether the thread has a window of the process, with room for one record.
+bool HasRoom(const Thread& thread) {
+  return thread.generation == g_generation->load(std::memory_order_relaxed) &&
+         thread.end - thread.at >= static_cast<ptrdiff_t>(kMaxRecordBytes);
 }
 
 size_t ReadFile(const char* path, char* out, size_t room) {
@@ -132,8 +160,9 @@ bool MakeWindow(Thread& thread) {
     thread.attempt_in = kRecordsBetweenAttempts;
     return Lose(thread.why_not), false;
   }
-  // pthread calls EndThread only if the value is not null.
-  pthread_setspecific(g_thread_end, &thread);
+  // pthread calls EndThread only if the value is not null. EndThread also ends `t_handler`, whose
+  // thread has a value.
+  if (&thread == &t_thread) pthread_setspecific(g_thread_end, &thread);
   new (window) WindowHeader{kMagic, g_process, g_image, thread.number, 0, 0, {}};
   thread.begin = window;
   thread.at = window + sizeof(WindowHeader);
@@ -195,20 +224,26 @@ void EmptyWindow(Thread& thread) {
   thread.polls = nullptr;
 }
 
-// Ends a thread's recording: moves its window to the log, and frees the window's memory and blocks.
-// Calls of the thread's later destructors are recorded as another thread's.
-void EndThread(void*) {
-  Thread& thread = t_thread;
+// Moves the window's records to the log, and frees the window's memory and blocks.
+void EndWindow(Thread& thread) {
   if (thread.begin == nullptr || thread.generation != g_generation->load()) return;
-  const int before = errno;
-  thread.is_writing = true;
   EmptyWindow(thread);
   munmap(thread.begin, kWindowBytes);
   char path[kMaxPathBytes + 64];
   PathOf(thread, kWindowSuffix, path);
   const auto kept = static_cast<off_t>(sizeof(WindowHeader));
   if (truncate(path, kept) == 0) g_control->used_bytes.fetch_sub(kWindowBytes);
-  thread = {};
+}
+
+// Ends a thread's recording. Calls of the thread's later destructors are recorded as another
+// thread's.
+void EndThread(void*) {
+  const BlockedSignals blocked;
+  const int before = errno;
+  EndWindow(t_handler);
+  EndWindow(t_thread);
+  t_handler = {};
+  t_thread = {};
   errno = before;
 }
 
@@ -229,7 +264,7 @@ void PutStart() {
   const size_t bytes = ReadFile("/proc/self/cmdline", arguments, sizeof arguments);
   char program[kMaxPathTextBytes];
   const ssize_t program_bytes = readlink("/proc/self/exe", program, sizeof program);
-  Record record(RecordKind::kStart, 0, Now());
+  Record record(RecordKind::kStart, 0);
   if (!record) return;
   record.Put(static_cast<uint32_t>(getppid()));
   record.Put(static_cast<uint32_t>(g_is_emulator));
@@ -241,7 +276,9 @@ void PutStart() {
 
 void PutFork(uint32_t parent, uint32_t parent_image) {
   // _Fork(3) and clone(2) call no fork handler, so g_fork_time is 0.
-  Record record(RecordKind::kFork, 0, g_fork_time != 0 ? g_fork_time : Now());
+  uint64_t now = 0;
+  Thread* const thread = rdmaemu_layer_begin_record(&now);
+  Record record(thread, RecordKind::kFork, 0, g_fork_time != 0 ? g_fork_time : now);
   g_fork_time = 0;
   if (!record) return;
   record.Put(parent);
@@ -274,10 +311,22 @@ uint64_t BeginProcess() {
   return generation;
 }
 
-// Makes room for a record when the thread has no window, a full window, or the window of another
-// generation. Returns false when the record is lost. Preserves errno.
-__attribute__((noinline)) bool MakeRoom(Thread& thread) {
+// Returns whether `t_thread` has begun, so that a handler knows its thread's number. Only the
+// handler of a signal that an instruction raises (kSynchronous) can interrupt the beginning.
+bool MayHandlerRecord() {
+  return t_thread.number != 0 &&
+         t_thread.generation == g_generation->load(std::memory_order_acquire);
+}
+
+// Begins a record and makes room for it when the thread has no window, a full window, or the window
+// of another generation. Returns false when the record is lost. Preserves errno.
+__attribute__((noinline)) bool MakeRoom(Thread& thread, uint64_t& time) {
+  const BlockedSignals blocked;
   const int before = errno;
+  const bool is_handlers = &thread == &t_handler;
+  if (is_handlers && !MayHandlerRecord()) return Lose(Loss::kHandler), false;
+  thread.is_writing = true;
+  time = Now();
   uint64_t generation = g_generation->load(std::memory_order_acquire);
   if (generation == kNone || generation == kBusy) generation = BeginProcess();
   if (thread.generation != generation) {
@@ -286,12 +335,14 @@ __attribute__((noinline)) bool MakeRoom(Thread& thread) {
     thread = {};
     thread.is_writing = true;
     thread.generation = generation;
-    thread.number = g_threads.fetch_add(1) + 1;
+    thread.number = is_handlers ? t_thread.number | kIsHandlers : g_threads.fetch_add(1) + 1;
+    time = Now();  // the process's start or fork may be this thread's record, too
   }
   const bool has_window = thread.begin != nullptr || MakeWindow(thread);
   if (has_window && thread.end - thread.at < static_cast<ptrdiff_t>(kMaxRecordBytes)) {
     EmptyWindow(thread);
   }
+  if (!has_window) thread.is_writing = false;
   errno = before;
   return has_window;
 }
@@ -307,7 +358,7 @@ bool HasRecorded() {
 
 // The recording stays open, because exit handlers of the program may still make calls.
 __attribute__((destructor)) void End() {
-  if (HasRecorded()) const Record record(RecordKind::kEnd, 0, Now());
+  if (HasRecorded()) const Record record(RecordKind::kEnd, 0);
 }
 
 Control* MapControl() {
@@ -368,21 +419,21 @@ void OpenRecording(bool is_emulator) {
 
 using namespace rdmaemu::layer::trace;
 
-Thread* rdmaemu_layer_begin_record() {
-  Thread& thread = t_thread;
+Thread* rdmaemu_layer_begin_record(uint64_t* time) {
+  Thread& thread = t_thread.is_writing ? t_handler : t_thread;
   if (thread.is_writing) {
     Lose(Loss::kHandler);
     return nullptr;
   }
-  __atomic_store_n(&thread.is_writing, true, __ATOMIC_RELAXED);
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
-  if (thread.generation == g_generation->load(std::memory_order_relaxed) &&
-      thread.end - thread.at >= static_cast<ptrdiff_t>(kMaxRecordBytes)) {
-    return &thread;
+  if (HasRoom(thread)) {
+    __atomic_store_n(&thread.is_writing, true, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    *time = Now();
+    // False if the handler of a signal has used the room meanwhile.
+    if (HasRoom(thread)) return &thread;
+    __atomic_store_n(&thread.is_writing, false, __ATOMIC_RELAXED);
   }
-  if (MakeRoom(thread)) return &thread;
-  thread.is_writing = false;
-  return nullptr;
+  return MakeRoom(thread, *time) ? &thread : nullptr;
 }
 
 bool rdmaemu_layer_is_tracing() { return g_control != nullptr; }
@@ -393,7 +444,7 @@ bool rdmaemu_layer_wants_hashes() {
 void rdmaemu_layer_mark_injected(const char* rule, rdmaemu::layer::Injected what, uint32_t index) {
   if (!rdmaemu_layer_is_tracing()) return;
   const int error = errno;
-  Record record(RecordKind::kInjected, 0, Now());
+  Record record(RecordKind::kInjected, 0);
   if (record) {
     record.Put(static_cast<uint32_t>(what));
     record.Put(index);

@@ -1,6 +1,6 @@
 // Appends records to the window of the calling thread. All functions are thread-safe, except
 // OpenRecording, which is for the constructor of the layer's libibverbs. A signal handler may also
-// record. Its record is lost when it interrupts a record of its own thread.
+// record. When it interrupts a record of its own thread, its records are in another window.
 #pragma once
 
 #include <time.h>
@@ -35,8 +35,9 @@ struct Thread {
 // The layer's libibverbs.so.1 exports these functions. The layer's librdmacm.so.1 calls them there.
 extern "C" {
 // Returns the calling thread, with room for one record and with is_writing set. Returns nullptr
-// when the record is lost.
-RDMAEMU_LAYER_SHARED rdmaemu::layer::trace::Thread* rdmaemu_layer_begin_record();
+// when the record is lost. Sets `time` to the record's time, at which is_writing is set already: a
+// signal handler that interrupts the thread earlier records an earlier time.
+RDMAEMU_LAYER_SHARED rdmaemu::layer::trace::Thread* rdmaemu_layer_begin_record(uint64_t* time);
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_is_tracing();
 // Returns whether the recording wants hashes of payloads.
 RDMAEMU_LAYER_SHARED bool rdmaemu_layer_wants_hashes();
@@ -57,18 +58,14 @@ inline uint64_t Now() { return rdmaemu_layer_time(); }
 // record is lost. Then only operator bool and the destructor may be called.
 class Record {
  public:
-  Record(RecordKind kind, uint16_t what, uint64_t time)
-      : Record(rdmaemu_layer_begin_record(), kind, what, time) {}
+  Record(RecordKind kind, uint16_t what) {
+    uint64_t time = 0;
+    thread_ = rdmaemu_layer_begin_record(&time);
+    Begin(kind, what, time);
+  }
   // `thread`: the result of rdmaemu_layer_begin_record, which may be nullptr.
   Record(Thread* thread, RecordKind kind, uint16_t what, uint64_t time) : thread_(thread) {
-    if (thread_ == nullptr) return;
-    at_ = thread_->at + sizeof(RecordHeader);
-    limit_ = thread_->at + kMaxRecordBytes;
-    auto* const header = reinterpret_cast<RecordHeader*>(thread_->at);
-    header->what = what & 0xfff;
-    header->kind = static_cast<uint8_t>(kind) & 0xf;
-    header->took = 0;
-    header->time = time;
+    Begin(kind, what, time);
   }
   ~Record() {
     if (thread_ == nullptr) return;
@@ -107,6 +104,17 @@ class Record {
   char* at() { return at_; }
 
  private:
+  void Begin(RecordKind kind, uint16_t what, uint64_t time) {
+    if (thread_ == nullptr) return;
+    at_ = thread_->at + sizeof(RecordHeader);
+    limit_ = thread_->at + kMaxRecordBytes;
+    auto* const header = reinterpret_cast<RecordHeader*>(thread_->at);
+    header->what = what & 0xfff;
+    header->kind = static_cast<uint8_t>(kind) & 0xf;
+    header->took = 0;
+    header->time = time;
+  }
+
   Thread* thread_;
   char* at_ = nullptr;
   char* limit_ = nullptr;

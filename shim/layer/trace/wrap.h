@@ -46,7 +46,7 @@ R SlowCall(R (*next)(A...), const void* return_address, A... arguments) {
   const TracedCall present;
   uint32_t number = 0;
   if (!is_inside || kMakesObject<R>) {
-    Record record(RecordKind::kInputs, static_cast<uint16_t>(kId), Now());
+    Record record(RecordKind::kInputs, static_cast<uint16_t>(kId));
     if (record) {
       number = ++record.thread().calls;
       record.Put(number);
@@ -61,7 +61,7 @@ R SlowCall(R (*next)(A...), const void* return_address, A... arguments) {
   if constexpr (!std::is_void_v<R>) Adopt(result);
   if constexpr (std::is_same_v<R, ibv_mr*>) AfterMrCall<kId>(result, packed);
   if (number != 0) {
-    Record record(RecordKind::kOutputs, static_cast<uint16_t>(kId), Now());
+    Record record(RecordKind::kOutputs, static_cast<uint16_t>(kId));
     if (record) {
       record.Put(number);
       record.Put(static_cast<uint32_t>(is_inside));
@@ -111,7 +111,7 @@ R FastCall(R (*next)(First, A...), const void* return_address, First first, A...
     }
   }
   if (caller.IsProgram()) {
-    Record record(RecordKind::kCall, static_cast<uint16_t>(kId), Now());
+    Record record(RecordKind::kCall, static_cast<uint16_t>(kId));
     if (record) {
       record.SetBegin(begin);
       Writer<false> writer(record);

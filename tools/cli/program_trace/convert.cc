@@ -89,7 +89,7 @@ const char* WhyLost(format::Loss loss) {
     case format::Loss::kFile:
       return "a process could not create a file in the recording's directory";
     case format::Loss::kHandler:
-      return "signal handlers made calls while their thread wrote a record";
+      return "signal handlers made calls while another handler wrote a record";
     case format::Loss::kCount:
       break;
   }

@@ -338,7 +338,8 @@ void TraceLines::Line(uint64_t ns, const std::string& took, uint32_t process, ui
   char head[160];
   snprintf(head, sizeof head,
            "{\"time\":%" PRIu64 ".%09" PRIu64 "%s,\"process\":%u,\"thread\":%u,\"kind\":\"%s\"",
-           ns / 1'000'000'000, ns % 1'000'000'000, took.c_str(), process, thread, kind);
+           ns / 1'000'000'000, ns % 1'000'000'000, took.c_str(), process,
+           thread & ~format::kIsHandlers, kind);
   out_ << head << ",\"what\":" << Quoted(what) << rest << "}\n";
 }
 
