@@ -84,7 +84,7 @@ void Fabric::SendSealed(Time now, const wire::UdpFlow& flow, uint8_t traffic_cla
   const std::span<std::byte> room = Allocate(flow, traffic_class, datagram.size());
   pending_.clear();
   if (room.size() != datagram.size()) return;
-  std::ranges::copy(datagram, room.begin());
+  std::copy(datagram.begin(), datagram.end(), room.begin());
   counters_.datagrams_sent++;
   counters_.bytes_sent += datagram.size();
   if (trace_.wants_packets()) trace_.WritePacket(now, flow, datagram);

@@ -139,7 +139,7 @@ void PeerRing::Flush(const OwnRings* own) {
         0) {
       break;
     }
-    std::ranges::copy(next.bytes, room.begin());
+    std::copy(next.bytes.begin(), next.bytes.end(), room.begin());
     writer_->Commit();
     unannounced_bytes_ += bytes;
     overflow_bytes_ -= bytes;
@@ -524,7 +524,8 @@ bool OwnRings::ReceiveFrom(Ring& ring, const Handler& handler) {
     std::span<const std::byte> bytes = next->bytes;
     total_bytes += bytes.size();
     if (bytes.size() <= kCopiedBytes) {
-      std::ranges::copy(bytes, free_copies.begin());
+      // In GCC 12, std::ranges::copy of spans copies single bytes.
+      std::copy(bytes.begin(), bytes.end(), free_copies.begin());
       bytes = free_copies.first(bytes.size());
       free_copies = free_copies.subspan(bytes.size());
     }

@@ -278,13 +278,13 @@ PeerRing* UdpNetwork::RingTo(UdpPort& port, const NetAddress& peer) {
   return port.blocked() ? nullptr : peer_rings_->FindOrOffer(peer);
 }
 
-size_t UdpNetwork::AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
-                                  std::span<const size_t> bytes,
+size_t UdpNetwork::AllocateInRing(PeerRing* ring, const wire::UdpFlow& flow, uint8_t traffic_class,
+                                  WireForm form, std::span<const size_t> bytes,
                                   std::span<std::span<std::byte>> rooms, bool may_wait) {
   // A handler of OwnRings must not wait: its ring could not be released, and its writer may wait
   // for this host.
   const bool may_overflow = own_rings_->is_receiving();
-  while (PeerRing* const ring = peer_rings_->Find(flow.destination)) {
+  for (; ring != nullptr; ring = peer_rings_->Find(flow.destination)) {
     const size_t count = ring->AllocateRun(flow, traffic_class, form, bytes, rooms, may_overflow);
     if (count > 0) allocated_ring_ = ring;
     for (const size_t each : bytes.first(count)) sent_by_rings_ += each;
@@ -324,7 +324,7 @@ void UdpNetwork::SendBySocket(UdpPort& port, const wire::UdpFlow& flow, uint8_t 
                               std::span<const std::byte> udp_payload) {
   const std::span<std::byte> room = port.Allocate(flow, traffic_class, udp_payload.size());
   if (room.size() != udp_payload.size()) return;  // lost, as in a full queue
-  std::ranges::copy(udp_payload, room.begin());
+  std::copy(udp_payload.begin(), udp_payload.end(), room.begin());
   port.Commit();
 }
 
@@ -365,9 +365,9 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   allocated_ring_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
   if (port == nullptr) return 0;
-  if (RingTo(*port, flow.destination) != nullptr) {
-    const size_t in_ring =
-        AllocateInRing(flow, traffic_class, WireForm::kDatagrams, bytes, rooms, /*may_wait=*/true);
+  if (PeerRing* const ring = RingTo(*port, flow.destination); ring != nullptr) {
+    const size_t in_ring = AllocateInRing(ring, flow, traffic_class, WireForm::kDatagrams, bytes,
+                                          rooms, /*may_wait=*/true);
     if (in_ring > 0 || peer_rings_->Find(flow.destination) != nullptr) return in_ring;
   }
   size_t count = port->AllocateRun(flow, traffic_class, bytes, rooms);
@@ -385,9 +385,10 @@ std::optional<std::span<std::byte>> UdpNetwork::AllocateForm(const wire::UdpFlow
   allocated_ = nullptr;
   allocated_ring_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
-  if (port == nullptr || RingTo(*port, flow.destination) == nullptr) return std::nullopt;
+  PeerRing* const ring = port == nullptr ? nullptr : RingTo(*port, flow.destination);
+  if (ring == nullptr) return std::nullopt;
   std::span<std::byte> room;
-  AllocateInRing(flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1}, may_wait);
+  AllocateInRing(ring, flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1}, may_wait);
   allocated_form_ = room;
   if (room.empty() && may_wait) return std::nullopt;
   return room;
@@ -397,12 +398,14 @@ bool UdpNetwork::SendOffer(const wire::UdpFlow& flow, std::span<const std::byte>
   allocated_ = nullptr;
   allocated_ring_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
-  if (port == nullptr || RingTo(*port, flow.destination) == nullptr) return false;
+  PeerRing* const ring = port == nullptr ? nullptr : RingTo(*port, flow.destination);
+  if (ring == nullptr) return false;
   const size_t bytes = offer.size();
   std::span<std::byte> room;
-  AllocateInRing(flow, 0, WireForm::kPermitOffers, {&bytes, 1}, {&room, 1}, /*may_wait=*/false);
+  AllocateInRing(ring, flow, 0, WireForm::kPermitOffers, {&bytes, 1}, {&room, 1},
+                 /*may_wait=*/false);
   if (room.empty()) return false;
-  std::ranges::copy(offer, room.begin());
+  std::copy(offer.begin(), offer.end(), room.begin());
   Commit();
   return true;
 }

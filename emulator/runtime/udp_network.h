@@ -160,11 +160,12 @@ class UdpNetwork final : public Network {
   void WaitForPeer(UdpPort& port);
   // Returns the ring to a peer, or nullptr when the datagrams must use the port's socket.
   PeerRing* RingTo(UdpPort& port, const NetAddress& peer);
-  // Waits until the ring has room, if `may_wait`. Returns how many datagrams got one. Returns 0 if
-  // the reader does not read, or if there is no ring any more.
-  size_t AllocateInRing(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
-                        std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
-                        bool may_wait);
+  // Allocates in the ring to the flow's destination. Waits until the ring has room, if `may_wait`.
+  // Returns how many datagrams got one. Returns 0 if the reader does not read, or if there is no
+  // ring any more.
+  size_t AllocateInRing(PeerRing* ring, const wire::UdpFlow& flow, uint8_t traffic_class,
+                        WireForm form, std::span<const size_t> bytes,
+                        std::span<std::span<std::byte>> rooms, bool may_wait);
   // `may_wake_late`: readers that are busy with this host are woken up at a later call.
   void FlushRings(bool may_wake_late = false);
   // Sends what a ring's reader did not read as datagrams.

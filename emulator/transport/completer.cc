@@ -410,7 +410,9 @@ void Completer::Finish(Time now, QpContext& context) {
   qp.send_ring.SetConsumer(s.consumer);
   // When the send CQ overruns, CQ_ERR is raised and the QP does not change (measured on rxe).
   const SendWqe& request = s.requests.front();
-  core_.lanes.Prepare(now, context, request);
+  // Programs execute no request of a stream, whose next request is posted already.
+  const bool is_last = s.requests.size() == 1 && s.next_index == qp.send_ring.Producer();
+  if (is_last) core_.lanes.Prepare(now, context, request);
   s.is_finishing = true;
   (void)core_.CompleteSend(now, context, request);
   s.is_finishing = false;
@@ -421,7 +423,7 @@ void Completer::Finish(Time now, QpContext& context) {
   s.requests.PopFront();
   if (s.cursor > 0) s.cursor--;
   // The slot of the request keeps its content until the next request.
-  if (!s.requests.empty()) return;
+  if (!is_last) return;
   core_.permits.Grant(context, request);
   core_.lanes.Grant(now, context, request);
 }

@@ -84,7 +84,6 @@ ibv_wc_status Core::ResolveReceive(const QueuePair& qp, const RecvWqe& receive, 
 
 ibv_wc_status Core::ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sge> sges,
                               uint64_t offset, uint64_t length, int access, Pieces& out) {
-  const Profile& profile = pd.context->device->profile;
   out.Clear();
   for (const rxe_sge& sge : sges) {
     if (length == 0) break;
@@ -99,6 +98,7 @@ ibv_wc_status Core::ResolveIn(const ProtectionDomain& pd, std::span<const rxe_sg
     used.length = static_cast<uint32_t>(std::min<uint64_t>(sge.length - offset, length));
     const auto ref = env.verbs.ResolveLocal(pd, used, access);
     if (!ref) {
+      const Profile& profile = pd.context->device->profile;
       const bool is_protection = profile.tells_key_errors || (ref.error() == MemoryFault::kRange &&
                                                               profile.tells_gather_errors_apart);
       return is_protection ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_QP_OP_ERR;
@@ -232,7 +232,7 @@ std::string_view StatusText(uint32_t status) {
 
 void WriteError(Core& core, Time now, const QueuePair& qp, const ib_uverbs_wc& wc,
                 std::string_view queue) {
-  if (wc.status == IBV_WC_SUCCESS || !core.env.trace.wants_records()) return;
+  if (!core.env.trace.wants_records()) return;
   core.env.trace.Write({.time = now,
                         .process = ProcessId::kNone,
                         .kind = "wc.error",
@@ -271,7 +271,7 @@ bool Core::CompleteSend(Time now, QpContext& context, const SendWqe& request) {
   if (failed && qp.device->profile.keeps_failed_opcodes) {
     entry.wc.opcode = CompletionOpcode(request.opcode());
   }
-  WriteError(*this, now, qp, entry.wc, "send");
+  if (failed) WriteError(*this, now, qp, entry.wc, "send");
   env.verbs.completions().PublishReceives();
   if (doors.completions) {
     return env.doors->Complete(
@@ -286,9 +286,12 @@ bool Core::CompleteReceive(Time now, QpContext& context, CqEntry& entry, bool so
   entry.wc.qp_num = qp.qpn;
   const auto status = ibv_wc_status(entry.wc.status);
   entry.wc.vendor_err = qp.device->profile.vendor_errors.Of(status, false);
-  if (status == IBV_WC_SUCCESS) qp.device->counters.rdma_recvs++;
-  WriteError(*this, now, qp, entry.wc, "receive");
-  solicited |= entry.wc.status != IBV_WC_SUCCESS;
+  if (status == IBV_WC_SUCCESS) {
+    qp.device->counters.rdma_recvs++;
+  } else {
+    WriteError(*this, now, qp, entry.wc, "receive");
+    solicited = true;
+  }
   env.verbs.completions().NoteReceive();
   if (doors.completions) {
     const auto opcode = ibv_wc_opcode(entry.wc.opcode);

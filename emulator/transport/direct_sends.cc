@@ -36,43 +36,48 @@ void CountAtRequester(QpContext& context) {
 
 }  // namespace
 
-bool DirectSends::IsSmallSend(const SendWqe& request) {
-  return (request.wr.opcode == IBV_WR_SEND || request.wr.opcode == IBV_WR_SEND_WITH_IMM) &&
-         request.length <= kSlabBytes && request.data.size() == request.length;
-}
-
-bool DirectSends::IsFirst(QpContext& context, const SendWqe& request) {
-  RequesterState& s = context.requester;
-  return &s.requests.front() == &request && !request.started && s.next_psn == s.unacked_psn &&
-         s.next_psn == s.highest_psn;
-}
-
 void DirectSends::BeginTurn(QpContext& context) {
   peer_ = nullptr;
+  is_addressed_ = false;
   const Engine::Environment& env = core_.env;
   if (!context.peer_is_local || context.qp->state() != IBV_QPS_RTS || !env.permits ||
       env.trace.wants_packets() || !env.permits()) {
     return;
   }
   QpContext* const peer = LocalPeerOf(env, context);
-  if (peer != nullptr && IsConnected(context, *peer)) peer_ = peer;
+  if (peer != nullptr && IsConnected(context, *peer) && env.verbs.Carries(*peer->qp) &&
+      env.verbs.Carries(*context.qp)) {
+    peer_ = peer;
+  }
 }
 
 bool DirectSends::HasPayload(const QpContext& context, const SendWqe& request) {
   if (request.is_inline || request.length == 0) return true;
   // As in LoadData: the copy of the payload is valid if the keys map to the addresses of the SGEs.
+  if (request.sges.size() == 1) {
+    const rxe_sge& sge = request.sges[0];
+    const auto ref = core_.env.verbs.ResolveLocal(*context.qp->pd, sge, 0);
+    return ref && ref->range.address == sge.addr;
+  }
   return core_.ResolveSges(*context.qp, request.sges, 0, request.length, 0, source_) ==
              IBV_WC_SUCCESS &&
          source_.IsAt(request.sges);
 }
 
-bool DirectSends::Place(QpContext& context, const SendWqe& request) {
-  const bool has_immediate = request.wr.opcode == IBV_WR_SEND_WITH_IMM;
-  AddressRc(context, DataOperation(request.opcode()), train_);
-  if (has_immediate) train_.headers.immediate = request.wr.ex.imm_data;
+// Makes `train_` the packet of the request.
+void DirectSends::Describe(const QpContext& context, const SendWqe& request) {
+  if (!std::exchange(is_addressed_, true)) {
+    AddressRc(context, wire::Operation::kSendOnly, train_);
+    train_.is_bytes = true;
+  }
+  train_.headers.operation = DataOperation(request.opcode());
+  train_.headers.immediate = request.wr.ex.imm_data;
   train_.headers.solicited = (request.wr.send_flags & IBV_SEND_SOLICITED) != 0;
-  train_.is_bytes = true;
   train_.bytes = request.data;
+}
+
+bool DirectSends::Place(QpContext& context, const SendWqe& request) {
+  Describe(context, request);
   const RecvWqe& receive = *peer_->responder.receive;
   return request.length <= receive.length &&
          core_.ResolveReceive(*peer_->qp, receive, 0, request.length, destination_) ==
@@ -83,7 +88,8 @@ bool DirectSends::Place(QpContext& context, const SendWqe& request) {
 bool DirectSends::Execute(Time now, QpContext& context, SendWqe& request) {
   QpContext& peer = *peer_;
   if (core_.doors.memory || core_.doors.packets || core_.doors.completions ||
-      !IsReady(core_.env, context, peer) || !HasPayload(context, request)) {
+      !IsReadyToAnswer(peer) || peer.responder.expected_psn != context.requester.next_psn ||
+      !HasPayload(context, request)) {
     return false;
   }
   // The acknowledgements of the peer's own requests precede the message. They may still be trains.

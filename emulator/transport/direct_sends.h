@@ -44,15 +44,24 @@ class DirectSends {
   uint64_t executed() const { return executed_; }
 
  private:
-  static bool IsSmallSend(const SendWqe& request);
-  static bool IsFirst(QpContext& context, const SendWqe& request);
+  static bool IsSmallSend(const SendWqe& request) {
+    return (request.wr.opcode == IBV_WR_SEND || request.wr.opcode == IBV_WR_SEND_WITH_IMM) &&
+           request.length <= kSlabBytes && request.data.size() == request.length;
+  }
+  static bool IsFirst(QpContext& context, const SendWqe& request) {
+    RequesterState& s = context.requester;
+    return &s.requests.front() == &request && !request.started && s.next_psn == s.unacked_psn &&
+           s.next_psn == s.highest_psn;
+  }
   bool HasPayload(const QpContext& context, const SendWqe& request);
+  void Describe(const QpContext& context, const SendWqe& request);
   bool Place(QpContext& context, const SendWqe& request);
 
   Core& core_;
   Completer& completer_;
   QpContext* peer_ = nullptr;  // of the QP whose turn it is; nullptr: it must send trains
   Train train_;                // reused for each message
+  bool is_addressed_ = false;  // the train has the addresses of the QP whose turn it is
   Pieces source_, destination_;
   std::vector<Noted> noted_;  // by the turns of one Engine::Take
   uint64_t executed_ = 0;

@@ -19,12 +19,6 @@ wire::Operation OperationOf(const Train& train, uint32_t index) {
                      train.ends && index + 1 == train.packets);
 }
 
-namespace {
-
-uint8_t PadOf(uint64_t payload_bytes) { return static_cast<uint8_t>(-payload_bytes & 3); }
-
-}  // namespace
-
 wire::PacketHeaders HeadersOf(const Train& train, uint32_t index, uint64_t payload_bytes) {
   const bool last = train.ends && index + 1 == train.packets;
   wire::PacketHeaders headers = train.headers;
@@ -34,10 +28,6 @@ wire::PacketHeaders HeadersOf(const Train& train, uint32_t index, uint64_t paylo
   headers.solicited = train.headers.solicited && last;
   headers.ack_request = train.headers.ack_request && index + 1 == train.packets;
   return headers;
-}
-
-size_t DatagramBytes(const wire::OpcodeInfo& info, uint64_t payload_bytes) {
-  return info.header_bytes + payload_bytes + PadOf(payload_bytes) + wire::kIcrcBytes;
 }
 
 std::span<std::byte> FillAround(const wire::PacketHeaders& headers, size_t payload_bytes,

@@ -71,13 +71,6 @@ QpContext* LocalPeerOf(const Engine::Environment& environment, const QpContext& 
   return static_cast<QpContext*>(peer->transport.get());
 }
 
-bool IsReadyToAnswer(const QpContext& context) {
-  const ResponderState& s = context.responder;
-  const ibv_qp_state state = context.qp->state();
-  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && s.message == Message::kNone &&
-         s.responses.empty() && !s.receive && context.parked[0].trains.empty();
-}
-
 bool IsReady(const Engine::Environment& environment, const QpContext& context,
              const QpContext& peer) {
   return IsReadyToAnswer(peer) && environment.verbs.Carries(*peer.qp) &&

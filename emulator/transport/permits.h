@@ -65,7 +65,12 @@ class Permits {
 // the answers to these have arrived.
 bool IsIdleAfter(const QpContext& context, size_t requests);
 // Returns true if the QP answers requests, and has answered all of them.
-bool IsReadyToAnswer(const QpContext& context);
+inline bool IsReadyToAnswer(const QpContext& context) {
+  const ResponderState& s = context.responder;
+  const ibv_qp_state state = context.qp->state();
+  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && s.message == Message::kNone &&
+         s.responses.empty() && !s.receive && context.parked[0].trains.empty();
+}
 // Returns the context of the QP of this host that answers. nullptr: there is none.
 QpContext* LocalPeerOf(const Engine::Environment& environment, const QpContext& context);
 // Returns true if the peer of this host answers requests, and has answered all of them.

@@ -4,14 +4,6 @@
 
 namespace rdmaemu::transport {
 
-void Pieces::Clear() {
-  process_ = ProcessId::kNone;
-  length_ = 0;
-  count_ = 0;
-  heap_.clear();
-  owners_.clear();
-}
-
 void Pieces::AddMore(const MemoryRef& ref) {
   if (ref.range.length == 0) return;
   if (ref.process != process_ && owners_.empty()) owners_.assign(count_, process_);

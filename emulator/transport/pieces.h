@@ -15,7 +15,13 @@ namespace rdmaemu::transport {
 
 class Pieces {
  public:
-  void Clear();
+  void Clear() {
+    process_ = ProcessId::kNone;
+    length_ = 0;
+    count_ = 0;
+    heap_.clear();
+    owners_.clear();
+  }
   // An empty range adds nothing.
   void Add(const MemoryRef& ref) {
     if (count_ != 0 || ref.range.length == 0) return AddMore(ref);

@@ -36,7 +36,11 @@ SendWqe* NextRequest(QpContext& context) {
   SendWqe& request = s.requests.PushSlot();
   CopySendWqe(qp, s.next_index, static_cast<uint32_t>(most), request);
   s.next_index = qp.send_ring.Next(s.next_index);
-  if (s.next_index != qp.send_ring.Producer()) qp.send_ring.PrepareToRead(s.next_index);
+  if (s.next_index != qp.send_ring.Producer()) {
+    qp.send_ring.PrepareToRead(s.next_index);
+    if (!request.data.empty() && !request.is_inline)
+      PrefetchToRead(qp.slab + size_t{s.next_index} * kSlabBytes);
+  }
   return &request;
 }
 
@@ -153,10 +157,6 @@ bool Requester::Turn(Time now, QpContext& context, const uint32_t* end) {
       if (!RunLocal(now, context, *request)) return false;
       continue;
     }
-    if (core_.FailsSends(*context.qp)) {
-      request->status = IBV_WC_LOC_QP_OP_ERR;
-      continue;
-    }
     if (direct_.MayExecute(context, *request)) {
       if (end == nullptr) {
         direct_.Note(context);
@@ -166,6 +166,10 @@ bool Requester::Turn(Time now, QpContext& context, const uint32_t* end) {
         budget--;
         continue;
       }
+    }
+    if (core_.FailsSends(*context.qp)) {
+      request->status = IBV_WC_LOC_QP_OP_ERR;
+      continue;
     }
     switch (SendSome(now, context, *request, budget)) {
       case Step::kSent:

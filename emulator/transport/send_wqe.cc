@@ -64,10 +64,8 @@ ibv_wc_status CopySges(const QueuePair& qp, const std::byte* slot, uint32_t coun
                        uint32_t max_message_bytes, SendWqe& out) {
   const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
   if (count > qp.cap.max_send_sge || count > room / sizeof(rxe_sge)) return IBV_WC_LOC_QP_OP_ERR;
-  out.sges.resize(count);
-  if (count > 0) {
-    std::memcpy(out.sges.data(), slot + sizeof(rxe_send_wqe), count * sizeof(rxe_sge));
-  }
+  const auto* const shared = reinterpret_cast<const rxe_sge*>(slot + sizeof(rxe_send_wqe));
+  out.sges.assign(shared, shared + count);
   uint64_t total = 0;
   for (const rxe_sge& sge : out.sges) total += sge.length;
   if (total > max_message_bytes) return IBV_WC_LOC_LEN_ERR;

@@ -150,11 +150,11 @@ bool Core::SendForm(Time now, const Train& train, Status& status) {
 Status Core::SendToWire(Time now, const Train& train) {
   const uint32_t most = std::max(1u, static_cast<uint32_t>(kMaxFormPayloadBytes / train.mtu_bytes));
   Status status;
+  if (train.packets <= most) return SendForm(now, train, status) ? status : CutToWire(now, train);
   for (uint32_t begin = 0; begin < train.packets && status; begin += most) {
     const uint32_t count = std::min(train.packets - begin, most);
-    const bool is_whole = count == train.packets;
-    if (!SendForm(now, is_whole ? train : PartOf(train, begin, count), status)) {
-      return CutToWire(now, begin == 0 ? train : PartOf(train, begin, train.packets - begin));
+    if (!SendForm(now, PartOf(train, begin, count), status)) {
+      return CutToWire(now, PartOf(train, begin, train.packets - begin));
     }
   }
   return status;
