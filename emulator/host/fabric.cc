@@ -145,18 +145,18 @@ bool Fabric::CheckReceived(Time now, const wire::UdpFlow& flow,
   return !error;
 }
 
-void Fabric::CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form,
-                               std::vector<wire::Packet>& packets) {
+transport::Train* Fabric::CheckReceivedForm(const wire::UdpFlow& flow,
+                                            std::span<const std::byte> form) {
   transport::Train& train = parsed_;
   if (!transport::ParseForm(flow, form, train)) {
     counters_.datagrams_received++;
     counters_.bytes_received += form.size();
     counters_.dropped_unparsed.at(static_cast<size_t>(wire::ParseError::kBadLength))++;
-    return;
+    return nullptr;
   }
   counters_.datagrams_received += train.packets;
   counters_.bytes_received += transport::DatagramBytesOf(train);
-  transport::AppendPackets(train, packets);
+  return &train;
 }
 
 }  // namespace rdmaemu

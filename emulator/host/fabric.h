@@ -88,10 +88,10 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   // packet.
   bool CheckReceived(Time now, const wire::UdpFlow& flow, std::span<const std::byte> udp_payload,
                      wire::Packet& packet);
-  // Counts the packets of a train that another host sent as a form, and appends them to `packets`.
-  // Counts a form that is impossible as a datagram that cannot be parsed.
-  void CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form,
-                         std::vector<wire::Packet>& packets);
+  // Counts the packets of a train that another host sent as a form. Returns the train, which is
+  // valid until the next call. Returns nullptr for an impossible form, and counts it as a datagram
+  // that cannot be parsed.
+  transport::Train* CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form);
   // Returns true when captures need the datagrams of each packet.
   bool captures() const { return trace_.wants_packets(); }
   bool HasLocal() const { return !local_.empty(); }

@@ -101,21 +101,27 @@ size_t Reception::ReceiveTrains(Time now, const wire::UdpFlow& flow,
     ReceiveAsDatagrams(now, flow, forms.front(), at, are_placed);
     return 1;
   }
-  received_.clear();
   size_t taken = 0;
-  while (taken < forms.size() && received_.size() < kMaxPacketsOfTrains) {
-    parts_.fabric.CheckReceivedForm(flow, forms[taken++], received_);
-  }
+  uint64_t packets = 0;
+  const auto next = [&]() -> transport::Train* {
+    while (taken < forms.size() && packets < kMaxPacketsOfTrains) {
+      transport::Train* const train = parts_.fabric.CheckReceivedForm(flow, forms[taken++]);
+      if (train == nullptr) continue;
+      packets += train->packets;
+      return train;
+    }
+    return nullptr;
+  };
+  const auto drop = [&](uint64_t& counter) {
+    while (const transport::Train* const train = next()) counter += train->packets;
+  };
   if (!parts_.verbs.IsLocal(flow.destination)) {
-    parts_.fabric.counters().dropped_not_ours += received_.size();
+    drop(parts_.fabric.counters().dropped_not_ours);
   } else if (!parts_.verbs.Carries(flow.destination)) {
-    parts_.fabric.counters().dropped_no_link += received_.size();
-  } else if (are_placed) {
-    parts_.engine.ReceivePlaced(now, flow, received_);
+    drop(parts_.fabric.counters().dropped_no_link);
   } else {
-    parts_.engine.Receive(now, flow, received_, at);
+    parts_.engine.ReceiveTrains(now, next, are_placed);
   }
-  received_.clear();
   parts_.do_deeds(now);
   return taken;
 }
@@ -154,7 +160,8 @@ void Reception::ReceiveAsDatagrams(Time now, const wire::UdpFlow& flow,
                                    bool is_placed) {
   transport::Train train;
   if (!transport::ParseForm(flow, form, train)) {
-    return parts_.fabric.CheckReceivedForm(flow, form, received_);  // counts it
+    (void)parts_.fabric.CheckReceivedForm(flow, form);  // counts it
+    return;
   }
   std::vector<std::byte> payload;
   if (is_placed) {

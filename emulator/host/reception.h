@@ -46,7 +46,7 @@ class Reception {
   void ReceiveKept(Time now, const PacketFaults::Kept& kept, const wire::Packet& packet);
 
  private:
-  // Trains become packets until there are this many. The engine then handles these.
+  // The engine handles trains until they have this many packets. A rule may change the host then.
   static constexpr size_t kMaxPacketsOfTrains = 64;
 
   // Return how many payloads they received: up to the first one after which a rule may have changed

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kRingMagic = 0x72646d6165726e68;
 constexpr size_t kMappedBytes = kRingDataOffset + kRingBytes;
-// How much of the memory for the next datagram the writer and the reader prepare: a small datagram.
+// How much of the memory for the next datagram the writer prepares: a small datagram.
 constexpr size_t kPreparedBytes = 4 * kRingAlignment;
 constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
@@ -30,14 +30,6 @@ size_t EntryBytes(size_t datagram_bytes) {
 }
 
 size_t BytesToEnd(uint64_t position) { return kRingBytes - position % kRingBytes; }
-
-// Calls `prefetch` for the lines of a small datagram at `position`, or of one with `bytes`.
-template <class Prefetch>
-void PrepareEntry(const RingMapping& memory, uint64_t position, size_t bytes, Prefetch prefetch) {
-  const size_t ahead = std::min({bytes, kPreparedBytes, BytesToEnd(position)});
-  const std::byte* const next = memory.At(position, ahead).data();
-  for (size_t at = 0; at < ahead; at += kRingAlignment) prefetch(next + at);
-}
 
 std::atomic_ref<uint8_t> FormOf(const RingMapping& memory, uint64_t position) {
   std::byte* const entry = memory.At(position, sizeof(RingEntry)).data();
@@ -90,7 +82,6 @@ std::optional<RingDatagram> ReadEntry(const RingMapping& memory, uint64_t& posit
     datagram.bytes = memory.At(position, bytes).subspan(sizeof entry, entry.bytes);
     datagram.position = position;
     position += bytes;
-    if (position != end) PrepareEntry(memory, position, bytes, PrefetchToRead);
     return datagram;
   }
   broken = position != end;
@@ -174,7 +165,11 @@ std::optional<std::span<std::byte>> RingWriter::Allocate(const wire::UdpFlow& fl
   last_entry_ = allocated_;
   std::memcpy(room.data(), &entry, sizeof entry);
   allocated_ += needed;
-  PrepareEntry(memory_, allocated_, needed, PrefetchToWrite);
+  const size_t ahead = std::min(needed, BytesToEnd(allocated_));
+  const std::byte* const next = memory_.At(allocated_, ahead).data();
+  for (size_t at = 0; at < std::min(ahead, kPreparedBytes); at += kRingAlignment) {
+    PrefetchToWrite(next + at);
+  }
   return room.subspan(sizeof entry, bytes);
 }
 

@@ -129,6 +129,12 @@ class RingWriter {
   // allocation without a Commit is discarded.
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms);
+  // Does the same for one. Returns an empty room if there is none.
+  std::span<std::byte> AllocateOne(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
+                                   size_t bytes) {
+    allocated_ = written_;
+    return Allocate(flow, traffic_class, form, bytes).value_or(std::span<std::byte>());
+  }
   // Writes what was allocated. Publish shows it to the reader. Each Publish costs a transfer of a
   // cache line to the reader's processor, so several datagrams share one.
   void Commit();

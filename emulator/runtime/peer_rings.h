@@ -47,6 +47,14 @@ class PeerRing {
   size_t AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
                      std::span<const size_t> bytes, std::span<std::span<std::byte>> rooms,
                      bool may_overflow);
+  // Allocates for one. Returns an empty room if the ring is full, or if others wait for room.
+  std::span<std::byte> AllocateOne(const wire::UdpFlow& flow, uint8_t traffic_class, WireForm form,
+                                   size_t bytes) {
+    if (!overflow_.empty()) return {};
+    is_allocated_in_ring_ = true;
+    allocated_bytes_ = bytes;
+    return writer_->AllocateOne(flow, traffic_class, form, bytes);
+  }
   void Commit();
   // Sends the allocated form, whose payload is missing. nullptr: the form waits for room, so takes
   // its payload at once.

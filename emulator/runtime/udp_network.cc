@@ -387,7 +387,13 @@ std::optional<std::span<std::byte>> UdpNetwork::AllocateForm(const wire::UdpFlow
   UdpPort* const port = PortOf(flow.source);
   PeerRing* const ring = port == nullptr ? nullptr : RingTo(*port, flow.destination);
   if (ring == nullptr) return std::nullopt;
-  std::span<std::byte> room;
+  std::span<std::byte> room = ring->AllocateOne(flow, traffic_class, WireForm::kTrains, bytes);
+  if (!room.empty()) {
+    allocated_ring_ = ring;
+    sent_by_rings_ += bytes;
+    allocated_form_ = room;
+    return room;
+  }
   AllocateInRing(ring, flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1}, may_wait);
   allocated_form_ = room;
   if (room.empty() && may_wait) return std::nullopt;

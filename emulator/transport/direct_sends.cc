@@ -53,12 +53,8 @@ void DirectSends::BeginTurn(QpContext& context) {
 
 bool DirectSends::HasPayload(const QpContext& context, const SendWqe& request) {
   if (request.is_inline || request.length == 0) return true;
+  if (HasValidCopy(core_, context, request)) return true;
   // As in LoadData: the copy of the payload is valid if the keys map to the addresses of the SGEs.
-  if (request.sges.size() == 1) {
-    const rxe_sge& sge = request.sges[0];
-    const auto ref = core_.env.verbs.ResolveLocal(*context.qp->pd, sge, 0);
-    return ref && ref->range.address == sge.addr;
-  }
   return core_.ResolveSges(*context.qp, request.sges, 0, request.length, 0, source_) ==
              IBV_WC_SUCCESS &&
          source_.IsAt(request.sges);

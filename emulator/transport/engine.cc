@@ -5,6 +5,7 @@
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
 #include "emulator/transport/packet_runs.h"
+#include "emulator/transport/packets_of.h"
 #include "emulator/transport/parking.h"
 #include "emulator/transport/requester.h"
 #include "emulator/transport/responder.h"
@@ -65,19 +66,26 @@ class Engine::Impl final : public Receiver {
     const CompletionBatch::Scope batch(core_.env.verbs.completions());
     if (flow.destination.IsMulticast()) return ReceiveMulticast(now, flow, packets, at);
     responder_.CollectAcks(packets.size() > 1);
-    while (!packets.empty()) {
-      const size_t run = RunLength(packets);
-      if (run == 1 || !ReceiveRun(now, flow, packets.first(run))) {
-        for (const wire::Packet& packet : packets.first(run)) ReceiveOne(now, flow, packet);
-      }
-      packets = packets.subspan(run);
-    }
+    ReceiveRuns(now, flow, packets);
     responder_.SendCollectedAcks(now);
   }
 
-  void ReceivePlaced(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
-    is_placed_ = true;
-    Receive(now, flow, packets, nullptr);
+  void ReceiveTrains(Time now, const NextTrain& next, bool are_placed) {
+    const CompletionBatch::Scope batch(core_.env.verbs.completions());
+    is_placed_ = are_placed;
+    responder_.CollectAcks(true);
+    while (Train* const train = next()) {
+      core_.counters.packets_received += train->packets;
+      if (train->is_one_packet()) {
+        train->placed = are_placed;
+        DeliverFromWire(now, *train);
+        continue;
+      }
+      packets_.clear();
+      AppendPackets(*train, packets_);
+      ReceiveRuns(now, FlowOf(*train), packets_);
+    }
+    responder_.SendCollectedAcks(now);
     is_placed_ = false;
   }
 
@@ -361,13 +369,25 @@ class Engine::Impl final : public Receiver {
     }
   }
 
-  void ReceiveOne(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-    if (packet.headers.destination_qpn == wire::kMulticastQpn) {
+  void ReceiveRuns(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
+    while (!packets.empty()) {
+      const size_t run = RunLength(packets);
+      if (run == 1 || !ReceiveRun(now, flow, packets.first(run))) {
+        for (const wire::Packet& packet : packets.first(run)) {
+          LoadOneFromWire(flow, packet);
+          DeliverFromWire(now, from_wire_);
+        }
+      }
+      packets = packets.subspan(run);
+    }
+  }
+
+  void DeliverFromWire(Time now, Train& train) {
+    if (train.headers.destination_qpn == wire::kMulticastQpn) {
       core_.counters.dropped_no_group++;  // the address is not a group's
       return;
     }
-    LoadOneFromWire(flow, packet);
-    Deliver(now, from_wire_);
+    Deliver(now, train);
   }
 
   // Handles the packets as one train. Returns false when they must be handled one by one. In that
@@ -619,6 +639,7 @@ class Engine::Impl final : public Receiver {
   Train from_wire_;
   bool is_placed_ = false;  // the packets that are received now have their payload elsewhere
   std::vector<std::span<const std::byte>> parts_;  // of from_wire_
+  std::vector<wire::Packet> packets_;              // of a train that ReceiveTrains handles
 };
 
 Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environment)) {}
@@ -630,9 +651,8 @@ void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::
                      const NetAddress* at) {
   impl_->Receive(now, flow, packets, at);
 }
-void Engine::ReceivePlaced(Time now, const wire::UdpFlow& flow,
-                           std::span<const wire::Packet> packets) {
-  impl_->ReceivePlaced(now, flow, packets);
+void Engine::ReceiveTrains(Time now, const NextTrain& next, bool are_placed) {
+  impl_->ReceiveTrains(now, next, are_placed);
 }
 Naming Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
   return impl_->Direct(train, form);

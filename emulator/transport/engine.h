@@ -133,9 +133,11 @@ class Engine : public TransportHooks {
   // device.
   void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                const NetAddress* at = nullptr);
-  // Does the same with packets whose payload is where Direct has named a place. The payloads have
-  // the right lengths, but no content.
-  void ReceivePlaced(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets);
+  // Does the same with trains that another host of this user has sent as forms (train_form.h).
+  // `next` returns each train, which is valid until the next call, and then nullptr. `are_placed`:
+  // the payloads are where Direct has named a place. They have the right lengths, but no content.
+  using NextTrain = std::function<Train*()>;
+  void ReceiveTrains(Time now, const NextTrain& next, bool are_placed);
   // Receives the offer of another host to lend it a permit. `page_of` acts as Network::OpenJobPage.
   using OpenJobPage = std::function<std::shared_ptr<JobPage>(const JobReference&)>;
   void TakeOffer(const wire::UdpFlow& flow, const PermitOffer& offer, const OpenJobPage& page_of);

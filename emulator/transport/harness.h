@@ -401,18 +401,23 @@ class World {
     }
     Train train;
     EXPECT_TRUE(ParseForm(datagram.flow, datagram.bytes, train));
-    std::vector<wire::Packet> all, arriving;
+    std::vector<wire::Packet> all;
     AppendPackets(train, all);
-    for (const wire::Packet& packet : all) {
+    std::deque<Train> arriving;  // a train for each packet, or the whole one
+    for (uint32_t i = 0; i < all.size(); i++) {
+      const wire::Packet& packet = all[i];
       seen.push_back(packet.headers.info().name);
       packets.push_back({packet.headers, packet.payload.size(), now});
-      if (fate(packet) == Fate::kDeliver) arriving.push_back(packet);
+      if (fate(packet) != Fate::kDeliver) continue;
+      Train& part = arriving.emplace_back(train);
+      if (i > 0) part.DropFront(i);
+      if (part.packets > 1) part.KeepFront(1);
     }
-    if (*datagram.form == Datagram::Form::kPlaced) {
-      to.engine.ReceivePlaced(now, datagram.flow, arriving);
-    } else {
-      to.engine.Receive(now, datagram.flow, arriving);
-    }
+    if (arriving.size() == all.size()) arriving = {train};
+    const auto next = [&, at = size_t{0}]() mutable {
+      return at == arriving.size() ? nullptr : &arriving[at++];
+    };
+    to.engine.ReceiveTrains(now, next, *datagram.form == Datagram::Form::kPlaced);
     return true;
   }
   std::optional<Time> EarliestDeadline() {

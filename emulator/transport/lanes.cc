@@ -173,9 +173,10 @@ void Lanes::Offer(QpContext& context) {
 
 void Lanes::RequestArrives(QpContext& context, const Train& request) {
   CloseIfReceiving(latest_, context);
+  if (!context.sent_lane || !context.sent_lane->is_open) return;
   const bool may_be_in_a_lane =
       request.info().send && request.begins && request.ends && request.length() <= kMaxLaneBytes;
-  if (!may_be_in_a_lane) Interrupt(latest_, context);
+  if (!may_be_in_a_lane) CloseSent(latest_, context);
 }
 
 void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
@@ -209,13 +210,11 @@ void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
 
 void Lanes::Reopen(Time now, QpContext& context, const Train& send) {
   ReceivedLane& received = *context.received_lane;
-  if (received.is_open || !send.begins || !send.ends || send.length() > kMaxLaneBytes ||
-      !MayUse() || !IsReadyToAnswer(context)) {
-    return;
-  }
-  latest_ = now;
+  if (received.is_open || !send.begins || !send.ends || send.length() > kMaxLaneBytes) return;
   if (received.counted.count > 0) received.patience.Succeeded();
-  if (received.patience.MayTry()) (void)Lend(context, received.memory);
+  if (!received.patience.MayTry() || !MayUse() || !IsReadyToAnswer(context)) return;
+  latest_ = now;
+  (void)Lend(context, received.memory);
 }
 
 bool Lanes::MayLend(const QpContext& context) const {

@@ -76,6 +76,13 @@ wire::Operation DataOperation(ibv_wr_opcode opcode) {
   }
 }
 
+bool HasValidCopy(Core& core, const QpContext& context, const SendWqe& request) {
+  if (request.sges.size() != 1 || request.data.empty() || request.is_inline) return false;
+  const rxe_sge& sge = request.sges[0];
+  const auto ref = core.env.verbs.ResolveLocal(*context.qp->pd, sge, 0);
+  return ref && ref->range.address == sge.addr;
+}
+
 ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, uint32_t packets,
                        Train& train) {
   const uint64_t offset = uint64_t{request.sent} * context.mtu_bytes;
@@ -105,10 +112,13 @@ ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, u
     train.bytes = request.data.subspan(offset, bytes);
     return IBV_WC_SUCCESS;
   }
+  if (bytes == request.data.size() && !core.doors.memory && HasValidCopy(core, context, request)) {
+    train.is_bytes = true;
+    train.bytes = request.data;
+    return IBV_WC_SUCCESS;
+  }
   const ibv_wc_status resolved =
       core.ResolveSges(*context.qp, request.sges, offset, bytes, 0, train.pieces);
-  // The library copied the payload from the addresses of the SGEs. The copy is valid only when the
-  // keys map to these addresses, which is not the case after ibv_reg_mr_iova.
   if (resolved == IBV_WC_SUCCESS && bytes > 0 && bytes <= request.data.size() &&
       train.pieces.IsAt(request.sges) && !core.doors.memory) {
     train.is_bytes = true;

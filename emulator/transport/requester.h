@@ -52,6 +52,10 @@ void AssignPsns(QpContext& context, SendWqe& request);
 ibv_wc_status ExecuteLocal(Core& core, QueuePair& qp, const SendWqe& request);
 // Returns the operation of a SEND or WRITE as a single packet.
 wire::Operation DataOperation(ibv_wr_opcode opcode);
+// Returns true if the library has copied the whole payload at post, from one SGE. The library
+// copied it from the address of the SGE. The copy is valid only when the key maps to this address,
+// which is not the case after ibv_reg_mr_iova.
+bool HasValidCopy(Core& core, const QpContext& context, const SendWqe& request);
 // Fills in the headers of the request's operation, and its payload from packet `request.sent` on.
 ibv_wc_status LoadData(Core& core, QpContext& context, const SendWqe& request, uint32_t packets,
                        Train& train);

@@ -61,6 +61,8 @@ struct Train {
   }
   const wire::OpcodeInfo& info() const { return headers.info(); }
   uint32_t last_psn() const { return PsnAdd(headers.psn, packets - 1); }
+  // Returns true if the train is a whole message of one packet.
+  bool is_one_packet() const { return packets == 1 && begins && ends; }
 
   // Remove packets from the front or keep only those at the front, of a train of several packets.
   void DropFront(uint32_t count);

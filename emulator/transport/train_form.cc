@@ -24,9 +24,6 @@ bool MayBeCut(const wire::PacketHeaders& headers) {
          headers.transport != wire::TransportClass::kUd;
 }
 
-// Returns true if the train is a message of one packet.
-bool IsOnePacket(const Train& train) { return train.packets == 1 && train.begins && train.ends; }
-
 bool IsPossible(const Train& train) {
   const wire::OpcodeInfo& info = train.info();
   const uint64_t bytes = train.length();
@@ -38,7 +35,7 @@ bool IsPossible(const Train& train) {
       bytes > uint64_t{train.packets} * train.mtu_bytes) {
     return false;
   }
-  if (IsOnePacket(train)) return true;
+  if (train.is_one_packet()) return true;
   if (!MayBeCut(train.headers) || bytes <= uint64_t{train.packets - 1} * train.mtu_bytes) {
     return false;
   }
@@ -99,11 +96,6 @@ bool ParseForm(const wire::UdpFlow& flow, std::span<const std::byte> form, Train
 }
 
 void AppendPackets(const Train& train, std::vector<wire::Packet>& packets) {
-  if (IsOnePacket(train)) {
-    packets.push_back({train.headers, train.bytes});
-    packets.back().headers.pad_bytes = PadOf(train.bytes.size());
-    return;
-  }
   for (uint32_t i = 0; i < train.packets; i++) {
     const uint64_t bytes = PayloadOf(train, i);
     packets.push_back(
@@ -125,7 +117,7 @@ void ForEachDatagram(const Train& train,
 }
 
 uint64_t DatagramBytesOf(const Train& train) {
-  if (IsOnePacket(train)) return DatagramBytes(train.info(), train.length());
+  if (train.is_one_packet()) return DatagramBytes(train.info(), train.length());
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < train.packets; i++) {
     const wire::OpcodeInfo& info = wire::Opcode(train.headers.transport, OperationOf(train, i));
