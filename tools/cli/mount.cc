@@ -70,8 +70,8 @@ int Mount(const std::string& given, bool is_foreground) {
     if (const auto mount = MountOn(directory)) guard.Report(mount->device);
     notice.Ready();
   });
+  guard.Release();  // libfuse has unmounted the directory
   if (!is_mounted) {
-    guard.Report("none");
     notice.Failed(MountFailed(directory, why));
     RemoveEmptyLog(log);
     return is_foreground ? Fail(kFailed, MountFailed(directory, why)) : kFailed;

@@ -144,8 +144,31 @@ def nothing_stays_mounted():
             eventually("the unmount", lambda: not emulator.is_mounted())
 
 
+def the_guard_of_an_ended_mount_keeps_the_next_mount():
+    with Mounted() as emulator:
+        expect(emulator.rdmaemu("unmount", emulator.root), 0)
+        mount = [emulated.RDMAEMU, "mount", "--foreground", emulator.root]
+        # The guard is a child that reads a pipe. Here it sees the end of its parent late.
+        late_ms = 500
+        slow = emulator.start_outside([
+            emulated.need("strace"), "-f", "-o", "/dev/null", "-e", "trace=read", "-e",
+            "inject=read:delay_exit=%d" % (late_ms * 1000), *mount])
+        eventually("the first mount", emulator.is_mounted)
+        tracer = slow.process.pid
+        with open("/proc/%d/task/%d/children" % (tracer, tracer)) as children:
+            os.kill(int(children.read().split()[0]), signal.SIGTERM)
+        eventually("the unmount", lambda: not emulator.is_mounted())
+        program = emulator.start_outside(mount)
+        eventually("the second mount", emulator.is_mounted)
+        slow.process.wait(30)  # the guard has ended, too
+        check(emulator.is_mounted(), "the guard of the first mount has removed the second one")
+        program.process.send_signal(signal.SIGTERM)
+        program.process.wait(30)
+
+
 CASES = [a_program_and_a_rule_show_in_files, streams_follow_a_host_until_its_end,
-         a_host_that_hangs_is_shown_as_such, nothing_stays_mounted]
+         a_host_that_hangs_is_shown_as_such, nothing_stays_mounted,
+         the_guard_of_an_ended_mount_keeps_the_next_mount]
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("mount", [(case.__name__, case) for case in CASES]))

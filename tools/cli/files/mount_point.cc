@@ -107,6 +107,7 @@ std::string AskFusermount(const std::string& directory, bool is_lazy) {
     if (got < 0 && errno != EINTR) break;
   }
   // A process that was killed right after mounting has reported nothing. Its mount is the only one.
+  // What Release has reported is no device, also behind that of Report.
   const std::optional<MountPoint> mount = MountOn(directory);
   if (mount && (device.empty() || mount->device == device)) (void)RemoveMount(directory, true);
   _exit(0);

@@ -38,8 +38,11 @@ class MountGuard {
   // `directory` must have no mount of `rdmaemu mount` yet. At the end the child removes any such
   // mount.
   explicit MountGuard(const std::string& directory);
-  // After this call, the child removes only the mount of this device. "none": it removes no mount.
+  // After this call, the child removes only the mount of this device.
   void Report(const std::string& device);
+  // After this call, the child removes no mount. Call it when there is no mount, or no mount any
+  // more: the next mount on the directory may get the same device.
+  void Release() { Report("none"); }
 
  private:
   runtime::UniqueFd pipe_;  // the child reads it until this process ends
