@@ -36,11 +36,7 @@ SendWqe* NextRequest(QpContext& context) {
   SendWqe& request = s.requests.PushSlot();
   CopySendWqe(qp, s.next_index, static_cast<uint32_t>(most), request);
   s.next_index = qp.send_ring.Next(s.next_index);
-  if (s.next_index != qp.send_ring.Producer()) {
-    qp.send_ring.PrepareToRead(s.next_index);
-    if (!request.data.empty() && !request.is_inline)
-      PrefetchToRead(qp.slab + size_t{s.next_index} * kSlabBytes);
-  }
+  if (s.next_index != qp.send_ring.Producer()) qp.send_ring.PrepareToRead(s.next_index);
   return &request;
 }
 
