@@ -83,8 +83,8 @@ class Node final : public CmAddresses, public CmTransport, public CmGroups, publ
   uint8_t GidIndexOf(const NetAddress& local) const override {
     return static_cast<uint8_t>(1 + std::distance(addresses.begin(), addresses.find(local)));
   }
-  Reach FindRoute(const NetAddress& destination,
-                  const std::optional<NetAddress>& from) const override {
+  Reach FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from,
+                  uint32_t) const override {
     const auto found = [&](const NetAddress& own) {
       return Reach{Reach::Kind::kFound, from.value_or(own)};
     };

@@ -280,8 +280,9 @@ Status RdmaIds::BindWithDestination(CmaId& id, const SocketAddress& source,
                                     const SocketAddress& destination) {
   if (source.IsNone()) return Fail(EAFNOSUPPORT);
   if (id.state != IdState::kIdle) return Fail(EINVAL);
-  if (source.family == AF_INET6 && source.address.IsLinkLocal() && source.scope_id == 0) {
-    return Fail(EINVAL);
+  if (source.family == AF_INET6 && source.address.IsLinkLocal()) {
+    if (source.scope_id == 0) return Fail(EINVAL);
+    if (!addresses_.IsOnLink(source.address, source.scope_id)) return Fail(ENODEV);
   }
   if (!source.IsAny()) {
     const Status attached = source.family == AF_IB ? AttachByGid(id, source.address, source.pkey)
@@ -364,7 +365,7 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
 Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
   const NetAddress& destination = id.destination().address;
   const auto from = id.device ? std::optional(id.source().address) : std::nullopt;
-  const Reach reach = addresses_.FindRoute(destination, from);
+  const Reach reach = addresses_.FindRoute(destination, from, id.destination().scope_id);
   const bool is_broadcast = destination == NetAddress::Ipv4(0xffffffff);
   if (reach.kind == Reach::Kind::kNone || is_broadcast) return Fail(ENETUNREACH);
   if (reach.kind == Reach::Kind::kSilent) {

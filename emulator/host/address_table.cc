@@ -94,12 +94,28 @@ bool AddressTable::IsSilent(const NetAddress& destination) const {
                              [&](const NetPrefix& net) { return net.Contains(destination); });
 }
 
-const AddressTable::Row* AddressTable::OnLink(const NetAddress& destination,
-                                              const HostDevice* by) const {
+namespace {
+
+// Returns true if the address may be on the interface with this index. 0: any interface. A
+// simulated host does not know its interfaces.
+bool MayBeOn(const HostAddress& own, uint32_t scope_id) {
+  return scope_id == 0 || own.interface_index == 0 || own.interface_index == scope_id;
+}
+
+}  // namespace
+
+bool AddressTable::IsOnLink(const NetAddress& own, uint32_t scope_id) const {
+  const Row* const row = FindByLink(own);
+  return row == nullptr || MayBeOn(row->own, scope_id);
+}
+
+const AddressTable::Row* AddressTable::OnLink(const NetAddress& destination, const HostDevice* by,
+                                              uint32_t scope_id) const {
   const Row* best = nullptr;
   for (const NetAddress& each : order_) {
     const Row& row = rows_.at(each);
     if (!row.own.on_wire || row.owner->IsDown() || (by != nullptr && row.owner != by)) continue;
+    if (!MayBeOn(row.own, scope_id)) continue;
     // No packet to a loopback address leaves through an interface, whatever the interface's prefix.
     if (each.IsLoopback() != destination.IsLoopback()) continue;
     const NetPrefix network = NetworkOf(row.own);
@@ -140,8 +156,22 @@ Reach AddressTable::FindRouteFrom(const Row& from, const NetAddress& destination
   return {assumes_neighbour ? Reach::Kind::kSilent : Reach::Kind::kNone, {}};
 }
 
-Reach AddressTable::FindRoute(const NetAddress& destination,
-                              const std::optional<NetAddress>& from) const {
+Reach AddressTable::FindLinkRoute(const NetAddress& destination, uint32_t scope_id) const {
+  const Row* const own = Find(destination);
+  if (own != nullptr && MayBeOn(own->own, scope_id)) return {Reach::Kind::kFound, destination};
+  if (IsSilent(destination)) return {Reach::Kind::kSilent, {}};
+  const Row* const on_link = OnLink(destination, nullptr, scope_id);
+  return on_link == nullptr ? Reach{} : Reach{Reach::Kind::kFound, on_link->own.address};
+}
+
+Reach AddressTable::FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from,
+                              uint32_t scope_id) const {
+  if (!from && scope_id != 0 && destination.IsLinkLocal()) {
+    const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination);
+    Reach reach = FindLinkRoute(ipv4.value_or(destination), scope_id);
+    if (ipv4 && reach.kind == Reach::Kind::kFound) reach.source = LinkLocalOf(reach.source);
+    return reach;
+  }
   if (const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination)) {
     Reach reach = FindRoute(*ipv4, from);
     if (reach.kind == Reach::Kind::kFound) reach.source = LinkLocalOf(reach.source);

@@ -74,9 +74,11 @@ class AddressTable final : public cm::CmAddresses {
   // A port that is down has no routes. A multicast group uses a gateway's network, else the oldest
   // address. `from` is an own address to which the id is bound. With `from`, only routes of its
   // device count. An IPv4 destination without such a route then counts as a silent neighbour on the
-  // device's link, as on the kernel (ip_route_output_key with an interface).
-  cm::Reach FindRoute(const NetAddress& destination,
-                      const std::optional<NetAddress>& from = {}) const override;
+  // device's link, as on the kernel (ip_route_output_key with an interface). With `scope_id`, only
+  // addresses on that interface count for a link-local destination.
+  cm::Reach FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from = {},
+                      uint32_t scope_id = 0) const override;
+  bool IsOnLink(const NetAddress& own, uint32_t scope_id) const override;
   // Returns the own address that equals the GID, else the oldest own address in the GID's subnet.
   // The subnet is the first 64 bits (cma_resolve_ib_dev).
   std::optional<NetAddress> SourceInSubnet(const NetAddress& gid) const override;
@@ -86,8 +88,11 @@ class AddressTable final : public cm::CmAddresses {
   const Device* PresentDevice(uint32_t device_index) const;
   bool IsSilent(const NetAddress& destination) const;
   // Returns the own address whose network contains the destination. `by` limits the search to one
-  // device.
-  const Row* OnLink(const NetAddress& destination, const HostDevice* by) const;
+  // device, and `scope_id` to one interface.
+  const Row* OnLink(const NetAddress& destination, const HostDevice* by,
+                    uint32_t scope_id = 0) const;
+  // Looks up the route to a link-local destination without a bound source.
+  cm::Reach FindLinkRoute(const NetAddress& destination, uint32_t scope_id) const;
   cm::Reach ByGateway(const NetAddress& destination, const HostDevice* by) const;
   cm::Reach FindRouteFrom(const Row& from, const NetAddress& destination) const;
   const Row* FirstForGroup(const NetAddress& group) const;

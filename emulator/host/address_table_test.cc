@@ -13,15 +13,17 @@ NetAddress Address(const char* text) { return *NetAddress::Parse(text); }
 
 class Routes : public ::testing::Test {
  protected:
-  void Add(HostDevice& device, const char* text, bool on_wire = true) {
+  void Add(HostDevice& device, const char* text, bool on_wire = true,
+           uint32_t interface_index = 0) {
     HostAddress own = *ParseHostAddress(text);
     own.on_wire = on_wire;
+    own.interface_index = interface_index;
     table.Add(device, own);
   }
   // Returns the route of the destination: "none", "silent", or the source.
-  std::string To(const char* destination, const char* from = nullptr) {
+  std::string To(const char* destination, const char* from = nullptr, uint32_t scope_id = 0) {
     const auto source = from != nullptr ? NetAddress::Parse(from) : std::nullopt;
-    const cm::Reach reach = table.FindRoute(Address(destination), source);
+    const cm::Reach reach = table.FindRoute(Address(destination), source, scope_id);
     if (reach.kind == Kind::kNone) return "none";
     return reach.kind == Kind::kSilent ? "silent" : reach.source.ToString();
   }
@@ -153,6 +155,33 @@ TEST_F(Routes, ALinkLocalAddressIsWhereTheIpv4AddressInItIs) {
   Add(rxe1, "10.88.0.1");
   const std::string there = LinkLocalOf(Address("10.88.0.9")).ToString();
   EXPECT_EQ(To(there.c_str()), LinkLocalOf(Address("10.88.0.1")).ToString());
+}
+
+// sin6_scope_id is the interface's index (ipv6(7)).
+TEST_F(Routes, ALinkLocalDestinationLeavesByTheInterfaceOfItsScope) {
+  Add(rxe0, "fe80::a", true, 3);
+  Add(rxe1, "fe80::c", true, 4);
+  EXPECT_EQ(To("fe80::9", nullptr, 3), "fe80::a");
+  EXPECT_EQ(To("fe80::9", nullptr, 4), "fe80::c");
+  EXPECT_EQ(To("fe80::9", nullptr, 5), "none");
+  EXPECT_EQ(To("fe80::a", nullptr, 3), "fe80::a") << "an own address";
+  EXPECT_EQ(To("fe80::a", nullptr, 4), "fe80::c") << "that of another host";
+  EXPECT_EQ(To("fe80::9", "fe80::c", 3), "fe80::c") << "the source's interface decides";
+}
+
+TEST_F(Routes, ALinkLocalAddressIsOnItsInterfaceAlone) {
+  Add(rxe0, "fe80::a", true, 3);
+  Add(rxe1, "10.88.0.1", true, 4);
+  EXPECT_TRUE(table.IsOnLink(Address("fe80::a"), 3));
+  EXPECT_FALSE(table.IsOnLink(Address("fe80::a"), 4));
+  EXPECT_TRUE(table.IsOnLink(LinkLocalOf(Address("10.88.0.1")), 4));
+  EXPECT_FALSE(table.IsOnLink(LinkLocalOf(Address("10.88.0.1")), 3));
+}
+
+TEST_F(Routes, AnUnknownInterfaceHasAnyIndex) {
+  Add(rxe0, "fe80::a");
+  EXPECT_TRUE(table.IsOnLink(Address("fe80::a"), 7));
+  EXPECT_EQ(To("fe80::9", nullptr, 7), "fe80::a");
 }
 
 TEST_F(Routes, AGidLeadsToADeviceOfItsSubnetWhateverTheNetworks) {

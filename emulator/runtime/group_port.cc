@@ -13,7 +13,7 @@ namespace rdmaemu::runtime {
 
 Result<GroupPort> GroupPort::Open(const NetAddress& local, uint32_t interface_index,
                                   const NetAddress& group) {
-  if (!local.IsIpv4() || !group.IsIpv4()) return Fail(EAFNOSUPPORT);
+  if (!group.IsIpv4()) return Fail(EAFNOSUPPORT);
   UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return Fail(errno);
   SetBufferSizes(fd.get());
@@ -24,7 +24,7 @@ Result<GroupPort> GroupPort::Open(const NetAddress& local, uint32_t interface_in
   name.sin_addr.s_addr = htonl(group.ToIpv4());
   ip_mreqn membership{};
   membership.imr_multiaddr = name.sin_addr;
-  membership.imr_address.s_addr = htonl(local.ToIpv4());
+  if (local.IsIpv4()) membership.imr_address.s_addr = htonl(local.ToIpv4());
   membership.imr_ifindex = static_cast<int>(interface_index);
   // IP_MULTICAST_ALL must be 0. Otherwise the socket also receives the group's datagrams from other
   // links on which a program of this machine has joined the group.

@@ -13,7 +13,7 @@ class GroupPort {
  public:
   // Joins the group on the interface. If `interface_index` is 0, joins on the interface that has
   // the address `local`. Fails with the errors of socket(2), bind(2) and IP_ADD_MEMBERSHIP (ip(7)),
-  // and with EAFNOSUPPORT for IPv6.
+  // and with EAFNOSUPPORT for an IPv6 group.
   static Result<GroupPort> Open(const NetAddress& local, uint32_t interface_index,
                                 const NetAddress& group);
 

@@ -332,6 +332,33 @@ TEST_F(LinkLocal, BindsWithItsScopeAlone) {
   EXPECT_EQ(local.sin6_scope_id, scope);
 }
 
+// cma_check_linklocal, and dev_get_by_index in rdma_translate_ip.
+TEST_F(LinkLocal, AnInterfaceThatDoesNotExistIsRefused) {
+  constexpr uint32_t kNoInterface = 0x7fffffff;
+  const CmId bound = Id(), resolving = Id();
+  EXPECT_EQ(BindTo6(bound.get(), address, 0, kNoInterface), ENODEV);
+  sockaddr_in6 to = Ipv6("fe80::1:2:3:4", 1, kNoInterface);
+  EXPECT_EQ(rdma_resolve_addr(resolving.get(), nullptr, reinterpret_cast<sockaddr*>(&to), 1000),
+            -1);
+  EXPECT_EQ(errno, ENETUNREACH);
+}
+
+// cma_iboe_join_multicast looks at the family of the group alone.
+TEST_F(LinkLocal, AnIdJoinsAnIpv4Group) {
+  const CmId id = Id(RDMA_PS_UDP);
+  ASSERT_EQ(BindTo6(id.get(), address, 0, scope), 0);
+  sockaddr_in group{};
+  group.sin_family = AF_INET;
+  ASSERT_EQ(inet_pton(AF_INET, "239.11.22.33", &group.sin_addr), 1);
+  ASSERT_EQ(ErrnoOf(rdma_join_multicast(id.get(), Cast(group), nullptr)), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel.get(), &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+  EXPECT_EQ(event->status, 0);
+  rdma_ack_cm_event(event);
+  EXPECT_EQ(ErrnoOf(rdma_leave_multicast(id.get(), Cast(group))), 0);
+}
+
 TEST_F(LinkLocal, ConnectsAndItsQpsUseTheFirstGid) {
   const CmId listener = NewId(passive_channel.get());
   ASSERT_EQ(BindTo6(listener.get(), address, 0, scope), 0);

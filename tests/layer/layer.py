@@ -306,6 +306,10 @@ def a_trace_that_is_cut_fails_the_run_and_says_how_much():
         check(lost[0]["arguments"]["records"] > 1000, "%s" % lost)
         emulator.programs[-1].expect("error: .* lacks %d records.*--program-trace-limit" %
                                      lost[0]["arguments"]["records"])
+        whole = traced(emulator, [build("shapes"), "closefrom"])
+        kept = len(lines) - len(lost)
+        check(kept + lost[0]["arguments"]["records"] == len(whole),
+              "%d of %d, %s" % (kept, len(whole), lost))
     with Emulator() as emulator:
         # `ulimit -f` sets RLIMIT_FSIZE in blocks of 512 bytes.
         lines = traced(emulator, ["sh", "-c", "ulimit -f 8; exec %s linked" % build("shapes")],

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "emulator/runtime/daemonize.h"
 #include "tools/cli/commands.h"
@@ -16,11 +18,28 @@
 namespace rdmaemu::cli {
 namespace {
 
+// How long a mount waits for the guard of a process that was killed to remove that process's mount.
+constexpr auto kAwaitGuardFor = std::chrono::seconds(2);
+constexpr auto kLookEvery = std::chrono::milliseconds(10);
+
+bool IsServed(const std::string& directory) {
+  struct stat found;
+  return stat(directory.c_str(), &found) == 0;
+}
+
+// Waits while a mount remains whose process has ended.
+void AwaitGuard(const std::string& directory) {
+  const auto until = std::chrono::steady_clock::now() + kAwaitGuardFor;
+  while (MountOn(directory) && !IsServed(directory) && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
 // Returns the reason why nothing can be mounted on the directory, if there is one.
 std::string WhyNot(const std::string& directory) {
   struct stat found;
   if (MountOn(directory)) {
-    const bool is_served = stat(directory.c_str(), &found) == 0;
+    const bool is_served = IsServed(directory);
     return "the hosts are mounted on " + directory + " already" +
            (is_served ? std::string() : ", by a process that has ended") +
            "; remove that mount with: rdmaemu unmount " + directory;
@@ -49,6 +68,7 @@ int Mount(const std::string& given, bool is_foreground) {
   const auto registry = runtime::Registry::Open();
   if (!registry) return Fail(kFailed, registry.error());
   const std::string directory = AbsoluteDirectory(given);
+  AwaitGuard(directory);
   if (const std::string why = WhyNot(directory); !why.empty()) return Fail(kFailed, why);
   // The file of a host always has an extension, so this name is free.
   const std::string log = registry->directory() + "/mount-log";

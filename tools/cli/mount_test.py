@@ -166,9 +166,23 @@ def the_guard_of_an_ended_mount_keeps_the_next_mount():
         program.process.wait(30)
 
 
+def a_mount_follows_that_of_a_killed_process():
+    with Mounted() as emulator:
+        expect(emulator.rdmaemu("unmount", emulator.root), 0)
+        for _ in range(5):
+            program = emulator.start_outside([emulated.RDMAEMU, "mount", "--foreground",
+                                              emulator.root])
+            eventually("the mount", emulator.is_mounted)
+            program.process.kill()
+            program.process.wait(30)
+            expect(emulator.rdmaemu("mount", emulator.root), 0)
+            expect(emulator.rdmaemu("unmount", emulator.root), 0)
+
+
 CASES = [a_program_and_a_rule_show_in_files, streams_follow_a_host_until_its_end,
          a_host_that_hangs_is_shown_as_such, nothing_stays_mounted,
-         the_guard_of_an_ended_mount_keeps_the_next_mount]
+         the_guard_of_an_ended_mount_keeps_the_next_mount,
+         a_mount_follows_that_of_a_killed_process]
 
 if __name__ == "__main__":
     sys.exit(emulated.run_cases("mount", [(case.__name__, case) for case in CASES]))

@@ -171,10 +171,16 @@ bool MakeWindow(Thread& thread) {
   return true;
 }
 
-uint64_t RecordsIn(const Thread& thread) {
+// Returns the number of records in the window. The records of one call count as one.
+uint64_t CallsIn(const Thread& thread) {
   uint64_t count = 0;
-  for (const char* at = thread.begin + sizeof(WindowHeader); at < thread.at; count++) {
-    at += reinterpret_cast<const RecordHeader*>(at)->bytes;
+  for (const char* at = thread.begin + sizeof(WindowHeader); at < thread.at;) {
+    const auto& header = *reinterpret_cast<const RecordHeader*>(at);
+    const auto kind = static_cast<RecordKind>(header.kind);
+    const bool is_part = kind == RecordKind::kOutputs || kind == RecordKind::kCompletions ||
+                         kind == RecordKind::kInjected || kind == RecordKind::kPayloads;
+    count += is_part ? 0 : 1;
+    at += header.bytes;
   }
   return count;
 }
@@ -216,7 +222,7 @@ void EmptyWindow(Thread& thread) {
     // two of them.
     __atomic_store_n(&header->position, thread.position | kIsInLog, __ATOMIC_RELEASE);
   } else {
-    Lose(why, RecordsIn(thread));
+    Lose(why, CallsIn(thread));
   }
   __atomic_store_n(&reinterpret_cast<RecordHeader*>(records)->bytes, uint16_t{0}, __ATOMIC_RELEASE);
   __atomic_store_n(&header->position, thread.position, __ATOMIC_RELEASE);
