@@ -59,15 +59,15 @@ class CmAddresses {
   virtual std::vector<const CmDevice*> Devices() const = 0;
   // Returns the index of the address in its device's GID table.
   virtual uint8_t GidIndexOf(const NetAddress& local) const = 0;
-  // Returns false if the own link-local address is not on the interface with this index
-  // (sockaddr_in6 calls the index the scope), or if it is unknown whether it is.
+  // Returns false if the own link-local address is known to be on another interface than the one
+  // with this index. sockaddr_in6 calls the index the scope.
   virtual bool IsOnLink(const NetAddress& own, uint32_t scope_id) const {
     (void)own, (void)scope_id;
     return true;
   }
   // Looks the destination up in the host's routes (ip route get). `from` limits the lookup to the
   // routes of the device with this own address, and makes the address the source. `scope_id`: the
-  // interface of a link-local destination, 0: any.
+  // interface of a link-local destination without `from`. 0: any.
   virtual Reach FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from = {},
                           uint32_t scope_id = 0) const = 0;
   // Returns the own address in the GID's subnet (cma_resolve_ib_dev), or nothing.

@@ -365,7 +365,10 @@ Status RdmaIds::ResolveAddress(Time now, CmaId& id, const SocketAddress& source,
 Status RdmaIds::ResolveRoutedAddress(Time now, CmaId& id, uint32_t timeout_ms) {
   const NetAddress& destination = id.destination().address;
   const auto from = id.device ? std::optional(id.source().address) : std::nullopt;
-  const Reach reach = addresses_.FindRoute(destination, from, id.destination().scope_id);
+  // The interface of a bound source decides, whatever the destination's scope.
+  const bool has_scope = !from && destination.IsLinkLocal();
+  const Reach reach =
+      addresses_.FindRoute(destination, from, has_scope ? id.destination().scope_id : 0);
   const bool is_broadcast = destination == NetAddress::Ipv4(0xffffffff);
   if (reach.kind == Reach::Kind::kNone || is_broadcast) return Fail(ENETUNREACH);
   if (reach.kind == Reach::Kind::kSilent) {

@@ -156,29 +156,16 @@ Reach AddressTable::FindRouteFrom(const Row& from, const NetAddress& destination
   return {assumes_neighbour ? Reach::Kind::kSilent : Reach::Kind::kNone, {}};
 }
 
-Reach AddressTable::FindLinkRoute(const NetAddress& destination, uint32_t scope_id) const {
-  const Row* const own = Find(destination);
-  if (own != nullptr && MayBeOn(own->own, scope_id)) return {Reach::Kind::kFound, destination};
-  if (IsSilent(destination)) return {Reach::Kind::kSilent, {}};
-  const Row* const on_link = OnLink(destination, nullptr, scope_id);
-  return on_link == nullptr ? Reach{} : Reach{Reach::Kind::kFound, on_link->own.address};
-}
-
 Reach AddressTable::FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from,
                               uint32_t scope_id) const {
-  if (!from && scope_id != 0 && destination.IsLinkLocal()) {
-    const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination);
-    Reach reach = FindLinkRoute(ipv4.value_or(destination), scope_id);
-    if (ipv4 && reach.kind == Reach::Kind::kFound) reach.source = LinkLocalOf(reach.source);
-    return reach;
-  }
   if (const std::optional<NetAddress> ipv4 = AddressOfLinkLocal(destination)) {
-    Reach reach = FindRoute(*ipv4, from);
+    Reach reach = FindRoute(*ipv4, from, scope_id);
     if (reach.kind == Reach::Kind::kFound) reach.source = LinkLocalOf(reach.source);
     return reach;
   }
   const Row* const bound = from ? FindByLink(*from) : nullptr;
-  if (Find(destination) != nullptr) {
+  const Row* const own = Find(destination);
+  if (own != nullptr && MayBeOn(own->own, scope_id)) {
     return {Reach::Kind::kFound, bound != nullptr ? bound->own.address : destination};
   }
   if (IsSilent(destination)) return {Reach::Kind::kSilent, {}};
@@ -191,9 +178,9 @@ Reach AddressTable::FindRoute(const NetAddress& destination, const std::optional
     const Row* const first = FirstForGroup(destination);
     return first == nullptr ? Reach{} : Reach{Reach::Kind::kFound, first->own.address};
   }
-  const Row* const on_link = OnLink(destination, nullptr);
+  const Row* const on_link = OnLink(destination, nullptr, scope_id);
   if (on_link != nullptr) return {Reach::Kind::kFound, on_link->own.address};
-  return ByGateway(destination, nullptr);
+  return scope_id != 0 ? Reach{} : ByGateway(destination, nullptr);
 }
 
 std::optional<NetAddress> AddressTable::SourceInSubnet(const NetAddress& gid) const {

@@ -75,7 +75,7 @@ class AddressTable final : public cm::CmAddresses {
   // address. `from` is an own address to which the id is bound. With `from`, only routes of its
   // device count. An IPv4 destination without such a route then counts as a silent neighbour on the
   // device's link, as on the kernel (ip_route_output_key with an interface). With `scope_id`, only
-  // addresses on that interface count for a link-local destination.
+  // addresses and routes on that interface count, and no gateway leads to the destination.
   cm::Reach FindRoute(const NetAddress& destination, const std::optional<NetAddress>& from = {},
                       uint32_t scope_id = 0) const override;
   bool IsOnLink(const NetAddress& own, uint32_t scope_id) const override;
@@ -91,8 +91,6 @@ class AddressTable final : public cm::CmAddresses {
   // device, and `scope_id` to one interface.
   const Row* OnLink(const NetAddress& destination, const HostDevice* by,
                     uint32_t scope_id = 0) const;
-  // Looks up the route to a link-local destination without a bound source.
-  cm::Reach FindLinkRoute(const NetAddress& destination, uint32_t scope_id) const;
   cm::Reach ByGateway(const NetAddress& destination, const HostDevice* by) const;
   cm::Reach FindRouteFrom(const Row& from, const NetAddress& destination) const;
   const Row* FirstForGroup(const NetAddress& group) const;

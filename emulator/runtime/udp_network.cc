@@ -379,39 +379,38 @@ size_t UdpNetwork::AllocateRun(const wire::UdpFlow& flow, uint8_t traffic_class,
   return count;
 }
 
-std::optional<std::span<std::byte>> UdpNetwork::AllocateForm(const wire::UdpFlow& flow,
-                                                             uint8_t traffic_class, size_t bytes,
-                                                             bool may_wait) {
+std::optional<std::span<std::byte>> UdpNetwork::AllocateEntry(const wire::UdpFlow& flow,
+                                                              uint8_t traffic_class, WireForm form,
+                                                              size_t bytes, bool may_wait) {
   allocated_ = nullptr;
   allocated_ring_ = nullptr;
   UdpPort* const port = PortOf(flow.source);
   PeerRing* const ring = port == nullptr ? nullptr : RingTo(*port, flow.destination);
   if (ring == nullptr) return std::nullopt;
-  std::span<std::byte> room = ring->AllocateOne(flow, traffic_class, WireForm::kTrains, bytes);
-  if (!room.empty()) {
-    allocated_ring_ = ring;
-    sent_by_rings_ += bytes;
-    allocated_form_ = room;
+  std::span<std::byte> room = ring->AllocateOne(flow, traffic_class, form, bytes);
+  if (room.empty()) {
+    AllocateInRing(ring, flow, traffic_class, form, {&bytes, 1}, {&room, 1}, may_wait);
     return room;
   }
-  AllocateInRing(ring, flow, traffic_class, WireForm::kTrains, {&bytes, 1}, {&room, 1}, may_wait);
-  allocated_form_ = room;
-  if (room.empty() && may_wait) return std::nullopt;
+  allocated_ring_ = ring;
+  sent_by_rings_ += bytes;
+  return room;
+}
+
+std::optional<std::span<std::byte>> UdpNetwork::AllocateForm(const wire::UdpFlow& flow,
+                                                             uint8_t traffic_class, size_t bytes,
+                                                             bool may_wait) {
+  const auto room = AllocateEntry(flow, traffic_class, WireForm::kTrains, bytes, may_wait);
+  allocated_form_ = room.value_or(std::span<std::byte>());
+  if (allocated_form_.empty() && may_wait) return std::nullopt;
   return room;
 }
 
 bool UdpNetwork::SendOffer(const wire::UdpFlow& flow, std::span<const std::byte> offer) {
-  allocated_ = nullptr;
-  allocated_ring_ = nullptr;
-  UdpPort* const port = PortOf(flow.source);
-  PeerRing* const ring = port == nullptr ? nullptr : RingTo(*port, flow.destination);
-  if (ring == nullptr) return false;
-  const size_t bytes = offer.size();
-  std::span<std::byte> room;
-  AllocateInRing(ring, flow, 0, WireForm::kPermitOffers, {&bytes, 1}, {&room, 1},
-                 /*may_wait=*/false);
-  if (room.empty()) return false;
-  std::copy(offer.begin(), offer.end(), room.begin());
+  const auto room =
+      AllocateEntry(flow, 0, WireForm::kPermitOffers, offer.size(), /*may_wait=*/false);
+  if (!room || room->empty()) return false;
+  std::copy(offer.begin(), offer.end(), room->begin());
   Commit();
   return true;
 }

@@ -166,6 +166,11 @@ class UdpNetwork final : public Network {
   size_t AllocateInRing(PeerRing* ring, const wire::UdpFlow& flow, uint8_t traffic_class,
                         WireForm form, std::span<const size_t> bytes,
                         std::span<std::span<std::byte>> rooms, bool may_wait);
+  // Allocates for one form or offer. Returns nothing if there is no ring to the destination, and an
+  // empty room if the ring is full.
+  std::optional<std::span<std::byte>> AllocateEntry(const wire::UdpFlow& flow,
+                                                    uint8_t traffic_class, WireForm form,
+                                                    size_t bytes, bool may_wait);
   // `may_wake_late`: readers that are busy with this host are woken up at a later call.
   void FlushRings(bool may_wake_late = false);
   // Sends what a ring's reader did not read as datagrams.

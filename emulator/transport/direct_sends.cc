@@ -84,8 +84,7 @@ bool DirectSends::Place(QpContext& context, const SendWqe& request) {
 bool DirectSends::Execute(Time now, QpContext& context, SendWqe& request) {
   QpContext& peer = *peer_;
   if (core_.doors.memory || core_.doors.packets || core_.doors.completions ||
-      !IsReadyToAnswer(peer) || peer.responder.expected_psn != context.requester.next_psn ||
-      !HasPayload(context, request)) {
+      !AwaitsNext(peer, context) || !HasPayload(context, request)) {
     return false;
   }
   // The acknowledgements of the peer's own requests precede the message. They may still be trains.

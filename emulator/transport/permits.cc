@@ -73,9 +73,8 @@ QpContext* LocalPeerOf(const Engine::Environment& environment, const QpContext& 
 
 bool IsReady(const Engine::Environment& environment, const QpContext& context,
              const QpContext& peer) {
-  return IsReadyToAnswer(peer) && environment.verbs.Carries(*peer.qp) &&
-         environment.verbs.Carries(*context.qp) &&
-         peer.responder.expected_psn == context.requester.next_psn;
+  return AwaitsNext(peer, context) && environment.verbs.Carries(*peer.qp) &&
+         environment.verbs.Carries(*context.qp);
 }
 
 std::optional<PermittedRegion> RegionToPermit(const Engine::Environment& environment,

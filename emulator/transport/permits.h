@@ -73,7 +73,11 @@ inline bool IsReadyToAnswer(const QpContext& context) {
 }
 // Returns the context of the QP of this host that answers. nullptr: there is none.
 QpContext* LocalPeerOf(const Engine::Environment& environment, const QpContext& context);
-// Returns true if the peer of this host answers requests, and has answered all of them.
+// Returns true if the peer has answered all requests, and awaits the QP's next one.
+inline bool AwaitsNext(const QpContext& peer, const QpContext& context) {
+  return IsReadyToAnswer(peer) && peer.responder.expected_psn == context.requester.next_psn;
+}
+// Returns true if the peer of this host also has a working link, as the QP has.
 bool IsReady(const Engine::Environment& environment, const QpContext& context,
              const QpContext& peer);
 // Sets what depends on the program's own memory, for requests like `request`. Returns false if the

@@ -1,5 +1,6 @@
 // `rdmaemu mount` and `rdmaemu unmount`: the running hosts as files (docs/mount.md).
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <thread>
 
 #include "emulator/runtime/daemonize.h"
 #include "tools/cli/commands.h"
@@ -20,7 +20,6 @@ namespace {
 
 // How long a mount waits for the guard of a process that was killed to remove that process's mount.
 constexpr auto kAwaitGuardFor = std::chrono::seconds(2);
-constexpr auto kLookEvery = std::chrono::milliseconds(10);
 
 bool IsServed(const std::string& directory) {
   struct stat found;
@@ -29,9 +28,13 @@ bool IsServed(const std::string& directory) {
 
 // Waits while a mount remains whose process has ended.
 void AwaitGuard(const std::string& directory) {
-  const auto until = std::chrono::steady_clock::now() + kAwaitGuardFor;
-  while (MountOn(directory) && !IsServed(directory) && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(kLookEvery);
+  using std::chrono::milliseconds, std::chrono::steady_clock;
+  const auto until = steady_clock::now() + kAwaitGuardFor;
+  const runtime::UniqueFd table(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
+  while (MountOn(directory) && !IsServed(directory)) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+    pollfd change{table.get(), POLLPRI, 0};
+    if (left.count() <= 0 || poll(&change, 1, static_cast<int>(left.count())) <= 0) return;
   }
 }
 
