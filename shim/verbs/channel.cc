@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include "shim/client/deferred_signals.h"
 #include "shim/client/uninterrupted.h"
 #include "shim/client/yield_budget.h"
 #include "shim/verbs/copy_jobs.h"
@@ -19,17 +20,22 @@ bool HasEvent(Channel& channel) {
 
 // Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
 // offers, as a polling thread does.
-void YieldWhileEmpty(Channel& channel) {
-  if (HasEvent(channel) || client::IsEmbedded() || client::SleepsAtOnce()) return;
+// Returns 0, or EINTR if a signal interrupts the call.
+int YieldWhileEmpty(Channel& channel) {
+  if (HasEvent(channel) || client::IsEmbedded() || client::SleepsAtOnce()) return 0;
   const int flags = fcntl(channel.base.fd, F_GETFL);
-  if (flags < 0 || (flags & O_NONBLOCK) != 0) return;
-  for (client::YieldBudget budget; !HasEvent(channel) && budget.Take();) {
-    if (DoCopyJobs()) {
-      budget = {};
-      continue;
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return 0;
+  for (bool copies = true; copies;) {
+    copies = false;
+    const client::DeferredSignals deferred;
+    for (client::YieldBudget budget; !copies && !HasEvent(channel) && budget.Take();) {
+      copies = DoCopyJobs();
+      if (!copies) client::YieldToHost();
     }
-    client::YieldToHost();
+    if (HasEvent(channel)) return 0;
+    if (deferred.HasInterrupt()) return EINTR;
   }
+  return 0;
 }
 
 // Returns the queue of the event that was taken from the counter, and counts the event for that
@@ -114,8 +120,8 @@ RDMAEMU_EXPORT int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq_out,
                                     void** cq_context_out) {
   Channel& channel = *Of(base);
   for (;;) {
-    YieldWhileEmpty(channel);
-    const int error = rdmaemu_client_wait(base->fd);
+    int error = YieldWhileEmpty(channel);
+    if (error == 0) error = rdmaemu_client_wait(base->fd);
     if (error != 0) return MinusOneWith(error);
     if (client::HostIsGone(channel.handle)) return MinusOneWith(EIO);
     CompletionQueue* cq = TakeEntry(channel);

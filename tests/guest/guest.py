@@ -8,50 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-import emulated  # noqa: E402
-from emulated import Emulator, Failure, free_addresses  # noqa: E402
-
-SOURCES = os.path.dirname(os.path.abspath(__file__))
-LIBRARIES = ["emulator/embedded", "shim/rdmacm", "shim/verbs"]
-LIMIT_S = 100
-PAGES = 8  # CallPageSet::kAtOnce: so many threads of a process call at the same time
-OUTPUT = tempfile.mkdtemp(prefix="rdmaemu-guest-", dir="/tmp")
-
-
-BUILDING = threading.Lock()  # cases run in parallel and share programs
-
-
-def build(name, *flags):
-    """Compiles tests/guest/NAME.c once against the system's libraries, as a user does."""
-    # LD_PRELOAD ends a path at `:`.
-    program = os.path.join(OUTPUT, name + "".join(flags).replace("/", "_").replace(":", "_"))
-    with BUILDING:
-        if not os.path.exists(program):
-            compile_to(program, name, flags)
-    return program
-
-
-def compile_to(program, name, flags):
-    made = subprocess.run(
-        [emulated.need("gcc"), "-g", "-O1", "-Wall", "-Wextra", *flags,
-         os.path.join(SOURCES, name + ".c"), "-o", program, "-lrdmacm", "-libverbs", "-lpthread",
-         "-ldl"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env=dict(os.environ, LIBRARY_PATH=os.path.abspath(LIBRARIES[0])))
-    if made.returncode != 0:
-        raise Failure("cannot compile %s.c\n%s" % (name, made.stdout))
-
-
-def run(emulator, argv, env=None):
-    """Runs a program on a host to its end, which must be successful."""
-    program = emulator.start("guest", free_addresses(1)[0], argv, env=env)
-    if program.wait(LIMIT_S) != 0:
-        raise Failure("the program failed\n" + program.describe())
-    return program
+import calls
+from programs import LIBRARIES, LIMIT_S, OUTPUT, build, run  # before `emulated`
+import emulated
+from emulated import Emulator, Failure, free_addresses
 
 
 def a_full_descriptor_table_is_emfile_and_leaves_nothing_at_the_host():
@@ -142,97 +104,6 @@ def fork_does_not_wait_for_a_call_of_another_thread():
         program.expect(r"^registered 1$")
 
 
-def hold_calls(emulator, threads, others):
-    """Starts a program in which so many threads free a PD, which a rule holds, beside others."""
-    rule = os.path.join(OUTPUT, "held_calls.toml")
-    with open(rule, "w") as text:
-        text.write('[[fault]]\nname = "held"\nat = "call.dealloc_pd"\nhold = true\n')
-    program = emulator.start("guest", free_addresses(1)[0],
-                             [build("held_calls"), str(threads), str(others)], ["--scenario", rule])
-    if not program.wait_for_text("calling", LIMIT_S):
-        raise Failure("the program did not begin\n" + program.describe())
-    return program
-
-
-def await_held(emulator, times):
-    held = emulator.rdmaemu("fault", "wait", "--host", "guest", "held", "--times", str(times),
-                            "--timeout", "60s")
-    if held.returncode != 0:
-        raise Failure("%d calls are not held: %s" % (times, held.stderr))
-
-
-def release(emulator):
-    emulator.rdmaemu("fault", "release", "--host", "guest", "held")
-
-
-def others_go_on_while_calls_are_held(held, others):
-    with Emulator() as emulator:
-        program = hold_calls(emulator, held, others)
-        await_held(emulator, held)
-        program.process.stdin.close()
-        if not program.wait_for_text("went on", LIMIT_S):
-            raise Failure("a held call stops another thread\n" + program.describe())
-        release(emulator)
-        program.wait(LIMIT_S)
-        program.expect(r"^freed %d$" % held)
-
-
-def a_thread_goes_on_while_calls_of_all_others_are_held():
-    others_go_on_while_calls_are_held(PAGES - 1, 1)
-
-
-def more_threads_than_pages_go_on_while_a_call_is_held():
-    others_go_on_while_calls_are_held(1, 2 * PAGES)
-
-
-def a_handler_polls_under_a_rule_while_more_threads_than_pages_call():
-    rule = os.path.join(OUTPUT, "polls.toml")
-    with open(rule, "w") as text:
-        text.write('[[fault]]\nname = "polls"\nat = "call.poll_cq"\n')
-    with Emulator() as emulator:
-        for threads in (1, PAGES, PAGES + 4):
-            program = emulator.start("handler%d" % threads, free_addresses(1)[0],
-                                     [build("handler_calls"), str(threads)], ["--scenario", rule])
-            program.wait(LIMIT_S)
-            program.expect(r"^called$")
-
-
-def a_handler_polls_after_each_instruction_of_a_call():
-    with Emulator() as emulator:
-        run(emulator, [build("handler_steps")]).expect(r"^called$")
-
-
-def more_held_calls_than_pages_let_each_other_go_on():
-    with Emulator() as emulator:
-        program = hold_calls(emulator, PAGES + 1, 1)
-        await_held(emulator, PAGES)
-        program.process.stdin.close()
-        release(emulator)
-        await_held(emulator, PAGES + 1)
-        release(emulator)
-        program.wait(LIMIT_S)
-        program.expect(r"^went on$", r"^freed %d$" % (PAGES + 1))
-
-
-def a_child_binds_while_a_thread_of_its_parent_opens_the_device():
-    rule = os.path.join(OUTPUT, "opens.toml")
-    with open(rule, "w") as text:
-        text.write('[[fault]]\nname = "held"\nat = "call.open_device"\nnth = 1\nhold = true\n')
-    address = free_addresses(1)[0]
-    with Emulator() as emulator:
-        program = emulator.start("guest", address, [build("binds_in_child"), address],
-                                 ["--scenario", rule])
-        if not program.wait_for_text("binding", LIMIT_S):
-            raise Failure("the program did not begin\n" + program.describe())
-        await_held(emulator, 1)
-        program.process.stdin.close()
-        if not program.wait_for_text("child 0", LIMIT_S):
-            raise Failure("the child waits for its parent's thread\n" + program.describe())
-        release(emulator)
-        program.wait(LIMIT_S)
-        program.expect(r"^bound$")
-
-
 def librdmacm_stays_while_it_looks_a_name_up():
     binary = build("unloads", "-rdynamic")
     with Emulator() as emulator:
@@ -312,18 +183,6 @@ def destructors_and_atexit_handlers_use_devices():
     with Emulator() as emulator:
         run(emulator, [build("destructors")]).expect("^atexit: " + used, "^destructor: " + used,
                                                      "^closed 1$")
-
-
-def a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event():
-    with Emulator() as emulator:
-        run(emulator, [build("cancelled", "-rdynamic")]).expect(
-            r"^cancelled 1$", r"^resolved 1$", r"^another fetches 1$",
-            r"^destroy cancelled 1$")
-
-
-def a_thread_takes_the_lock_under_which_another_one_polls():
-    with Emulator() as emulator:
-        run(emulator, [build("locked_polls")]).expect(r"^took the lock 10 times$")
 
 
 def sandbox(error, calls):
@@ -561,20 +420,12 @@ def main():
             a_program_that_closes_the_descriptors_keeps_its_files,
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
-            a_thread_goes_on_while_calls_of_all_others_are_held,
-            more_threads_than_pages_go_on_while_a_call_is_held,
-            a_handler_polls_under_a_rule_while_more_threads_than_pages_call,
-            a_handler_polls_after_each_instruction_of_a_call,
-            more_held_calls_than_pages_let_each_other_go_on,
-            a_child_binds_while_a_thread_of_its_parent_opens_the_device,
             children_create_ids_while_other_threads_do,
             no_descriptor_has_the_number_of_a_closed_standard_stream,
             a_program_of_run_gets_no_other_host_when_its_host_has_ended,
             a_program_hears_where_its_ended_hosts_log_is,
             a_program_that_clears_its_environment_stays_on_its_host,
             librdmacm_stays_while_it_looks_a_name_up,
-            a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event,
-            a_thread_takes_the_lock_under_which_another_one_polls,
             an_embedded_host_serves_libraries_that_python_loads,
             threads_are_clean_by_themselves, threads_are_clean_under_thread_sanitizer,
             threads_are_clean_under_address_sanitizer, threads_are_clean_under_valgrind,
@@ -592,7 +443,8 @@ def main():
             a_pipe_is_no_trace_file,
             a_host_that_never_gets_ready_is_named_by_its_lock,
             a_registration_does_not_read_the_list_of_mappings,
-            a_region_that_never_becomes_present_stops_its_own_thread_alone)], at_once=2)
+            a_region_that_never_becomes_present_stops_its_own_thread_alone,
+            *calls.CASES)], at_once=2)
     finally:
         shutil.rmtree(OUTPUT, ignore_errors=True)
 
