@@ -4,38 +4,17 @@
 
 #include "emulator/transport/completer.h"
 #include "emulator/transport/core.h"
-#include "emulator/transport/packet_runs.h"
-#include "emulator/transport/packets_of.h"
+#include "emulator/transport/dispatcher.h"
 #include "emulator/transport/parking.h"
 #include "emulator/transport/requester.h"
 #include "emulator/transport/responder.h"
 #include "emulator/transport/train_form.h"
 #include "emulator/transport/unreliable.h"
+#include "emulator/transport/wire_in.h"
 
 namespace rdmaemu::transport {
-namespace {
 
 static_assert(kMaxFormPayloadBytes >= kWirePacketsPerTurn * wire::kMaxMtuBytes);
-
-std::optional<ibv_qp_type> TypeOf(wire::TransportClass transport) {
-  switch (transport) {
-    case wire::TransportClass::kRc:
-      return IBV_QPT_RC;
-    case wire::TransportClass::kUc:
-      return IBV_QPT_UC;
-    case wire::TransportClass::kUd:
-      return IBV_QPT_UD;
-    default:
-      return std::nullopt;
-  }
-}
-
-bool TakesRequests(ibv_qp_state state) {
-  return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
-         state == IBV_QPS_SQE;
-}
-
-}  // namespace
 
 class Engine::Impl final : public Receiver {
  public:
@@ -60,43 +39,16 @@ class Engine::Impl final : public Receiver {
     if (qp.device->profile.flush_receives_posted_in_error) responder_.Flush(now, context);
   }
 
-  void Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
-               const NetAddress* at) {
-    core_.counters.packets_received += packets.size();
-    const CompletionBatch::Scope batch(core_.env.verbs.completions());
-    if (flow.destination.IsMulticast()) return ReceiveMulticast(now, flow, packets, at);
-    responder_.CollectAcks(packets.size() > 1);
-    ReceiveRuns(now, flow, packets);
-    responder_.SendCollectedAcks(now);
-  }
-
-  void ReceiveTrains(Time now, const NextTrain& next, bool are_placed) {
-    const CompletionBatch::Scope batch(core_.env.verbs.completions());
-    is_placed_ = are_placed;
-    responder_.CollectAcks(true);
-    while (Train* const train = next()) {
-      core_.counters.packets_received += train->packets;
-      if (train->is_one_packet()) {
-        train->placed = are_placed;
-        DeliverFromWire(now, *train);
-        continue;
-      }
-      packets_.clear();
-      AppendPackets(*train, packets_);
-      ReceiveRuns(now, FlowOf(*train), packets_);
-    }
-    responder_.SendCollectedAcks(now);
-    is_placed_ = false;
-  }
+  WireIn& wire_in() { return wire_in_; }
 
   Naming Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
     QueuePair* const qp = core_.env.verbs.FindQp(train.destination, train.headers.destination_qpn);
     if (qp == nullptr || qp->type != IBV_QPT_RC ||
-        Refusal(*qp, train, /*counts=*/false) != nullptr) {
+        dispatcher_.Refusal(*qp, train, /*counts=*/false) != nullptr) {
       return Naming::kNever;
     }
     QpContext& context = core_.ContextOf(*qp);
-    RequestArrives(context, train);
+    dispatcher_.RequestArrives(context, train);
     return core_.targets.Name(context, train, form);
   }
 
@@ -118,29 +70,7 @@ class Engine::Impl final : public Receiver {
     return core_.targets.Read(train.headers.destination_qpn, train.headers.psn, payload);
   }
 
-  void ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-    core_.counters.local_packets++;
-    LoadOneFromWire(flow, packet);
-    Deliver(now, from_wire_);
-  }
-
-  void Deliver(Time now, Train& train) override { Deliver(now, train, nullptr); }
-
-  // `local` owns the train. The function may take the train from it, when the train must wait.
-  void Deliver(Time now, Train& train, std::unique_ptr<Train>* local) {
-    if (train.headers.destination_qpn == wire::kMulticastQpn) {
-      for (QueuePair* qp : core_.env.verbs.MulticastReceivers(train.destination, nullptr)) {
-        Dispatch(now, *qp, train, nullptr);
-      }
-      return;
-    }
-    QueuePair* qp = core_.env.verbs.FindQp(train.destination, train.headers.destination_qpn);
-    if (qp == nullptr) {
-      core_.counters.dropped_no_qp++;
-      return;
-    }
-    Dispatch(now, *qp, train, local);
-  }
+  void Deliver(Time now, Train& train) override { dispatcher_.Deliver(now, train, nullptr); }
 
   void Expire(Time now) {
     for (uint32_t i = 0; i < kExpirationsPerCall; ++i) {
@@ -327,115 +257,6 @@ class Engine::Impl final : public Receiver {
     Quiesce(QpPayloads{*context.qp});
   }
 
-  void LoadFromWire(const wire::UdpFlow& flow, const wire::Packet& first,
-                    const wire::Packet& last) {
-    Train& train = from_wire_;
-    train.headers = first.headers;
-    train.source = flow.source;
-    train.destination = flow.destination;
-    train.begins = first.headers.info().first || first.headers.info().only;
-    train.ends = last.headers.info().last || last.headers.info().only;
-    train.packets = 1;
-    train.is_bytes = true;
-    train.bytes = first.payload;
-    train.parts = {};
-    train.placed = is_placed_;
-  }
-
-  void LoadOneFromWire(const wire::UdpFlow& flow, const wire::Packet& packet) {
-    LoadFromWire(flow, packet, packet);
-    from_wire_.headers.operation = WholeOperation(packet.headers.operation);
-  }
-
-  // Each receiver accepts or drops a datagram separately, as in rxe_rcv_mcast_pkt.
-  void ReceiveMulticast(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
-                        const NetAddress* at) {
-    // The receivers on this host got their copy when the datagram was sent.
-    if (core_.env.verbs.IsLocal(flow.source)) {
-      core_.counters.dropped_own_multicast += packets.size();
-      return;
-    }
-    const std::vector<QueuePair*> receivers =
-        core_.env.verbs.MulticastReceivers(flow.destination, at);
-    for (const wire::Packet& packet : packets) {
-      if (packet.headers.destination_qpn != wire::kMulticastQpn) {
-        core_.counters.dropped_no_qp++;
-      } else if (receivers.empty()) {
-        core_.counters.dropped_no_group++;
-      } else {
-        LoadOneFromWire(flow, packet);
-        for (QueuePair* qp : receivers) Dispatch(now, *qp, from_wire_, nullptr);
-      }
-    }
-  }
-
-  void ReceiveRuns(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
-    while (!packets.empty()) {
-      const size_t run = RunLength(packets);
-      if (run == 1 || !ReceiveRun(now, flow, packets.first(run))) {
-        for (const wire::Packet& packet : packets.first(run)) {
-          LoadOneFromWire(flow, packet);
-          DeliverFromWire(now, from_wire_);
-        }
-      }
-      packets = packets.subspan(run);
-    }
-  }
-
-  void DeliverFromWire(Time now, Train& train) {
-    if (train.headers.destination_qpn == wire::kMulticastQpn) {
-      core_.counters.dropped_no_group++;  // the address is not a group's
-      return;
-    }
-    Deliver(now, train);
-  }
-
-  // Handles the packets as one train. Returns false when they must be handled one by one. In that
-  // case only two things may have changed: memory that the packets will write again, and a taken
-  // receive.
-  bool ReceiveRun(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets) {
-    const wire::Packet& last = packets.back();
-    QueuePair* qp = core_.env.verbs.FindQp(flow.destination, last.headers.destination_qpn);
-    if (qp == nullptr || qp->type != IBV_QPT_RC) return false;
-    QpContext& context = core_.ContextOf(*qp);
-    Device& device = *qp->device;
-    if (packets.front().payload.size() != context.mtu_bytes) return false;
-    LoadFromWire(flow, packets.front(), last);
-    Train& train = from_wire_;
-    train.headers.operation =
-        WholeOperation(train.ends ? last.headers.operation : packets.front().headers.operation);
-    train.headers.ack_request = last.headers.ack_request;
-    train.headers.solicited = last.headers.solicited;
-    train.headers.immediate = last.headers.immediate;
-    train.headers.invalidate_rkey = last.headers.invalidate_rkey;
-    train.packets = static_cast<uint32_t>(packets.size());
-    train.mtu_bytes = context.mtu_bytes;
-    if (const auto whole = Joined(packets)) {
-      train.bytes = *whole;
-    } else {
-      parts_.clear();
-      for (const wire::Packet& packet : packets) parts_.push_back(packet.payload);
-      train.parts = parts_;
-    }
-    if (Refusal(*qp, train) != nullptr) return false;
-    if (!HandleRun(now, context, train)) return false;
-    device.counters.rcvd_pkts += packets.size();
-    return true;
-  }
-
-  bool HandleRun(Time now, QpContext& context, Train& train) {
-    if (!train.info().request) return completer_.HandleRun(now, context, train);
-    RequestArrives(context, train);
-    if (context.qp->state() == IBV_QPS_RTR && !context.responder.established) return false;
-    return responder_.HandleRun(now, context, train);
-  }
-
-  // Counts what the peer's program has executed before.
-  void RequestArrives(QpContext& context, const Train& request) {
-    core_.lent_permits.RequestArrives(context, request);
-    core_.lanes.RequestArrives(context, request);
-  }
-
   void SyncRing(QpContext& context) {
     RequesterState& s = context.requester;
     s.consumer = s.next_index = context.qp->send_ring.Consumer();
@@ -528,7 +349,7 @@ class Engine::Impl final : public Receiver {
       core_.counters.dropped_sender_gone += train->packets;
     } else {
       const uint32_t psn = train->headers.psn;
-      Deliver(now, *train, may_park ? &train : nullptr);
+      dispatcher_.Deliver(now, *train, may_park ? &train : nullptr);
       if (train == nullptr) return;  // the train waits for a copy
       // The delivery may have destroyed the sender (a QP that is connected to itself).
       if (train->source_failed && (origin = core_.Find(train->origin)) != nullptr) {
@@ -565,62 +386,6 @@ class Engine::Impl final : public Receiver {
     return true;
   }
 
-  // Returns the counter of the reason why the QP refuses a packet. nullptr: the QP accepts it.
-  // Counts a wrong P_Key, if `counts`.
-  uint64_t* Refusal(const QueuePair& qp, const Train& train, bool counts = true) {
-    EngineCounters& counters = core_.counters;
-    if (!core_.env.verbs.Carries(qp)) return &counters.dropped_no_link;
-    if (TypeOf(train.headers.transport) != qp.type ||
-        (train.info().atomic_write && !qp.device->profile.serves_atomic_writes()) ||
-        (train.info().flush && !qp.device->profile.serves_flushes())) {
-      return &counters.dropped_bad_opcode;
-    }
-    if (!(train.info().request ? TakesRequests(qp.state()) : IsSending(qp))) {
-      return &counters.dropped_wrong_state;
-    }
-    if (!wire::PkeysMatch(train.headers.pkey, qp.device->PkeyAt(qp.attr.pkey_index))) {
-      if (counts && qp.device->bad_pkeys < Device::kMostBadPkeys) qp.device->bad_pkeys++;
-      return &counters.dropped_wrong_pkey;
-    }
-    if (qp.type == IBV_QPT_UD) {
-      return train.headers.qkey == qp.attr.qkey ? nullptr : &counters.dropped_wrong_qkey;
-    }
-    if (train.source != qp.path.destination || train.destination != qp.path.source) {
-      return &counters.dropped_wrong_address;
-    }
-    return nullptr;
-  }
-
-  void Dispatch(Time now, QueuePair& qp, Train& train, std::unique_ptr<Train>* local) {
-    if (uint64_t* const counter = Refusal(qp, train); counter != nullptr) {
-      ++*counter;
-      return;
-    }
-    QpContext& context = core_.ContextOf(qp);
-    const wire::OpcodeInfo& info = train.info();
-    const bool may_park = local != nullptr && qp.type == IBV_QPT_RC;
-    if (!train.was_parked) qp.device->counters.rcvd_pkts += train.packets;
-    if (qp.type == IBV_QPT_UD) return unreliable_.HandleUd(now, context, train);
-    if (!info.request) {
-      // The response belongs to an earlier incarnation of the QP. Epoch 0 marks responses to
-      // packets that a fault rule re-injected.
-      if (local != nullptr && train.epoch != 0 && train.epoch != context.epoch) {
-        core_.counters.dropped_old_answer += train.packets;
-        return;
-      }
-      if (may_park && parking_.Park(now, context, *local)) return;
-      return completer_.Handle(now, context, train);
-    }
-    if (qp.state() == IBV_QPS_RTR && !context.responder.established) {
-      context.responder.established = true;
-      if (qp.device->profile.raises_comm_est) core_.env.verbs.RaiseQp(qp, IBV_EVENT_COMM_EST);
-    }
-    if (qp.type == IBV_QPT_UC) return unreliable_.HandleUc(now, context, train);
-    if (may_park && parking_.Park(now, context, *local)) return;
-    RequestArrives(context, train);
-    responder_.Handle(now, context, train);
-  }
-
   void TraceError(Time now, const QueuePair& qp) {
     core_.env.trace.Write({.time = now,
                            .process = ProcessId::kNone,
@@ -636,10 +401,8 @@ class Engine::Impl final : public Receiver {
   Responder responder_;
   Unreliable unreliable_;
   Parking parking_;
-  Train from_wire_;
-  bool is_placed_ = false;  // the packets that are received now have their payload elsewhere
-  std::vector<std::span<const std::byte>> parts_;  // of from_wire_
-  std::vector<wire::Packet> packets_;              // of a train that ReceiveTrains handles
+  Dispatcher dispatcher_{core_, completer_, responder_, unreliable_, parking_};
+  WireIn wire_in_{core_, responder_, dispatcher_};
 };
 
 Engine::Engine(Environment environment) : impl_(std::make_unique<Impl>(environment)) {}
@@ -649,10 +412,10 @@ void Engine::Doorbell(Time now, QueuePair& qp) { impl_->Doorbell(now, qp); }
 void Engine::SendPosted(Time now, GroupId group) { impl_->SendPosted(now, group); }
 void Engine::Receive(Time now, const wire::UdpFlow& flow, std::span<const wire::Packet> packets,
                      const NetAddress* at) {
-  impl_->Receive(now, flow, packets, at);
+  impl_->wire_in().Receive(now, flow, packets, at);
 }
 void Engine::ReceiveTrains(Time now, const NextTrain& next, bool are_placed) {
-  impl_->ReceiveTrains(now, next, are_placed);
+  impl_->wire_in().ReceiveTrains(now, next, are_placed);
 }
 Naming Engine::Direct(const Train& train, const std::shared_ptr<DirectForm>& form) {
   return impl_->Direct(train, form);
@@ -669,7 +432,7 @@ Status Engine::ReadPlaced(const Train& train, std::span<std::byte> payload) {
   return impl_->ReadPlaced(train, payload);
 }
 void Engine::ReceiveKept(Time now, const wire::UdpFlow& flow, const wire::Packet& packet) {
-  impl_->ReceiveKept(now, flow, packet);
+  impl_->wire_in().ReceiveKept(now, flow, packet);
 }
 void Engine::Expire(Time now) { impl_->Expire(now); }
 std::optional<Time> Engine::NextDeadline() const { return impl_->NextDeadline(); }
