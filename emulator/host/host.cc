@@ -4,10 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "emulator/base/nothing_queued.h"
 #include "emulator/base/random.h"
 #include "emulator/cm/cm.h"
-#include "emulator/host/calls/call_names.h"
 #include "emulator/host/calls/struct_reply.h"
 #include "emulator/host/calls/text_reply.h"
 #include "emulator/host/cm_calls.h"
@@ -28,9 +26,11 @@
 #include "emulator/host/files/file_calls.h"
 #include "emulator/host/files/state.h"
 #include "emulator/host/files/sysfs.h"
+#include "emulator/host/joining.h"
 #include "emulator/host/multicast_groups.h"
 #include "emulator/host/pause.h"
 #include "emulator/host/processes.h"
+#include "emulator/host/program_trace.h"
 #include "emulator/host/reception.h"
 #include "emulator/host/sequence.h"
 #include "emulator/host/status.h"
@@ -41,14 +41,6 @@
 #include "emulator/wire/packet.h"
 
 namespace rdmaemu {
-namespace {
-
-std::string BoundedText(const char* text, size_t bytes) {
-  return std::string(text, strnlen(text, bytes));
-}
-
-}  // namespace
-
 class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
  public:
   Impl(HostConfig config, Environment environment)
@@ -141,13 +133,10 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     faults_.SetNow(now);
     AbandonCalls(process);
     offers_.Forget(process);
-    TraceEnd(now, process);
+    program_trace_.End(now, process);
     const GroupId group = GroupOf(process);
     verbs_.ProcessEnded(group, process);
-    if (const auto page = process_pages_.find(process); page != process_pages_.end()) {
-      verbs_.FreeProcessPage(group, page->second);
-      process_pages_.erase(page);
-    }
+    joining_.FreePage(group, process);
     const std::optional<GroupId> gone = processes_.Detach(process);
     if (!gone) return EndOrphans(now, group);
     // Remove the ids first, so that their messages to peers do not depend on whether the QPs still
@@ -162,7 +151,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     faults_.SetNow(now);
     AbandonCalls(process);
     offers_.Forget(process);
-    TraceEnd(now, process);
+    program_trace_.End(now, process);
     const GroupId group = GroupOf(process);
     verbs_.ProcessEnded(group, process);
     processes_.End(process);
@@ -196,7 +185,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
       return doors_.calls.Postpone(now, {*pause_.until() - now}, process, number, message);
     }
     Reply reply = doors_.calls.Call(now, process, number, caller->group, header.op, message);
-    if (!reply.is_late) TraceCall(now, process, header.op, reply.error);
+    if (!reply.is_late) program_trace_.Call(now, process, header.op, reply.error);
     DoDeeds(now);
     return reply;
   }
@@ -209,7 +198,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   std::optional<LateReply> TakeLateReply() {
     if (std::optional<CallFaults::Late> late = doors_.calls.TakeLate()) {
       if (late->op != 0) {
-        TraceCall(faults_.now(), late->reply.process, late->op, late->reply.reply.error);
+        program_trace_.Call(faults_.now(), late->reply.process, late->op, late->reply.reply.error);
       }
       return std::move(late->reply);
     }
@@ -451,7 +440,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
         break;
     }
     if (caller.group == GroupId::kNone) return FailedReply(EPROTO);  // no Hello yet
-    if (op == CallOp::kMapSegment) return MapSegment(caller.group, body);
+    if (op == CallOp::kMapSegment) return joining_.MapSegment(caller.group, body);
     if (CmCalls::Has(op)) {
       return cm_calls_.Call(now, caller.group, {process, caller.forks()}, op, body);
     }
@@ -469,66 +458,19 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     return reply;
   }
 
+  Reply Hello(Time now, ProcessId process, std::span<const std::byte> body) {
+    Reply reply = joining_.Hello(process, body);
+    if (reply.error != 0) return reply;
+    ShowWatchedCalls();
+    EndOrphans(now, GroupOf(process));
+    return reply;
+  }
+
   void ShowWatchedCalls() {
     for (const auto& [group, members] : processes_.groups()) {
       if (members.doorbells == nullptr) continue;
       std::atomic_ref(members.doorbells->watched_calls).store(faults_.watched_calls());
     }
-  }
-
-  Reply Hello(Time now, ProcessId process, std::span<const std::byte> body) {
-    HelloIn in;
-    if (body.size() < sizeof in.version) return FailedReply(EINVAL);
-    std::memcpy(&in.version, body.data(), sizeof in.version);
-    if (in.version != kCallVersion) return FailedReply(EPROTO);
-    if (As(body, in) == nullptr) return FailedReply(EINVAL);
-    Origin origin{{}, ProcessId{in.parent}, in.fork};
-    std::copy(std::begin(in.group_token), std::end(in.group_token), origin.token.begin());
-    const Result<GroupId> group = processes_.Join(process, origin, random_);
-    if (!group) return FailedReply(group.error().code);
-    const Result<SharedSpan> doorbells = verbs_.DoorbellSpan(*group);
-    if (!doorbells) return FailedReply(doorbells.error().code);
-    const Result<Span> page = verbs_.AllocateProcessPage(*group);
-    if (!page) return FailedReply(page.error().code);
-    process_pages_[process] = *page;
-    verbs_.ProcessJoined(*group, process);
-    Processes::Group& members = processes_.groups().at(*group);
-    members.doorbells = &verbs_.Doorbells(*group);
-    turns_.Show(members);
-    ShowWatchedCalls();
-
-    ConnectedProcess& joined = *processes_.Find(process);
-    joined.page = reinterpret_cast<ProcessPage*>(page->bytes);
-    if (const std::string program = BoundedText(in.program, sizeof in.program); !program.empty()) {
-      joined.info.program = program;
-    }
-    if (members.program.empty()) members.program = joined.info.program;
-    HelloOut out{};
-    out.version = kCallVersion;
-    out.process = static_cast<uint32_t>(process);
-    out.group = static_cast<uint32_t>(*group);
-    out.host_pid = config_.pid;
-    std::copy(members.token.begin(), members.token.end(), out.group_token);
-    out.doorbells = *doorbells;
-    out.process_page = *page;
-    if (origin.token != GroupToken{}) EndOrphans(now, *group);
-    config_.name.copy(out.host_name, sizeof out.host_name - 1);
-    Reply reply;
-    Fill(reply, out);
-    reply.descriptors.push_back(DoorbellDescriptor{});
-    return reply;
-  }
-
-  Reply MapSegment(GroupId group, std::span<const std::byte> body) {
-    MapSegmentIn in;
-    if (As(body, in) == nullptr) return FailedReply(EINVAL);
-    const SegmentId segment{in.segment};
-    const Result<uint64_t> length = verbs_.SegmentLength(group, segment);
-    if (!length) return FailedReply(length.error().code);
-    Reply reply;
-    Fill(reply, MapSegmentOut{*length});
-    reply.descriptors.push_back(segment);
-    return reply;
   }
 
   // Everything that kReadFile reads: /sys and /dev, and the host's objects in /state.
@@ -581,21 +523,6 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     });
   }
 
-  void TraceCall(Time now, ProcessId process, uint32_t op, int error) {
-    if (!trace_.wants_records()) return;
-    if (error == kNothingQueued) return;
-    trace::Record record{now, process, "call", {}, CallName(op), {}};
-    record.fields.push_back({"errno", int64_t{error}});
-    trace_.Write(record);
-  }
-
-  // Traces the end of a program's process. Tools never send a Hello and get no record.
-  void TraceEnd(Time now, ProcessId process) {
-    const ConnectedProcess* const ended = processes_.Find(process);
-    if (!trace_.wants_records() || ended == nullptr || !ended->runs) return;
-    if (ended->group != GroupId::kNone) trace_.Write({now, process, "process", {}, "END", {}});
-  }
-
   static constexpr int kMaxDeedsAtOnce = 64;
   static constexpr int kMaxInterruptions = 65536;  // deeds that interrupt one SendPosted
   static constexpr int kMaxTurnsToComplete = 64;   // calls of Work in one CompletePosted
@@ -623,10 +550,11 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   CmCalls cm_calls_;
   HostEventOffers offers_;
   Reception reception_;
-  std::map<ProcessId, Span> process_pages_;
   bool stop_requested_ = false;
   bool crashed_ = false;
   HostTurns turns_{processes_, verbs_};
+  Joining joining_{config_, verbs_, processes_, turns_, random_};
+  ProgramTrace program_trace_{trace_, processes_};
   HostPause pause_;
   EndedPrograms ended_programs_{trace_};
 };
