@@ -12,9 +12,9 @@ namespace rdmaemu {
 struct alignas(64) ProgramPlace {
   // The processor of the thread that has last counted, counted from 1. 0: unknown.
   uint32_t processor;
-  // How often threads waited for a call's reply and for an event of RDMA CM, yielded because a poll
-  // found nothing, and made copies for the host (copy_jobs.h).
-  uint32_t calls, event_waits, vain_polls, copies;
+  // How often threads made calls, yielded because a poll found nothing, and made copies for the host
+  // (copy_jobs.h).
+  uint32_t calls, vain_polls, copies;
 };
 
 // Call this in a thread on `processor`. `count` is one of the page's counts.
@@ -25,9 +25,7 @@ inline void NotePlace(ProgramPlace& place, uint32_t ProgramPlace::*count, uint32
   const auto load = [](uint32_t& word) {
     return std::atomic_ref(word).load(std::memory_order_relaxed);
   };
-  if (load(place.processor) != processor + 1 && count != &ProgramPlace::event_waits) {
-    store(place.processor, processor + 1);
-  }
+  if (load(place.processor) != processor + 1) store(place.processor, processor + 1);
   store(place.*count, load(place.*count) + 1);
 }
 

@@ -13,7 +13,7 @@ namespace rdmaemu {
 struct GroupWaits {
   GroupId group;
   uint32_t processor;  // counted from 1; 0: unknown
-  uint32_t calls, event_waits, vain_polls, copies;
+  uint32_t calls, vain_polls, copies;
 };
 
 // The groups whose threads no longer wait for the host's turn: those with copies to make

@@ -203,7 +203,6 @@ TEST_F(HostTurnTest, TheHostSeesHowThreadsHaveWaited) {
   ProgramPlace& place = PageOf(second).place;
   NotePlace(place, &ProgramPlace::calls, kProcessor);
   NotePlace(place, &ProgramPlace::vain_polls, kProcessor);
-  for (int i = 0; i < 4; i++) NotePlace(place, &ProgramPlace::event_waits, kProcessor);
   for (int i = 0; i < 3; i++) NotePlace(place, &ProgramPlace::copies, kProcessor);
   NotePlace(place, &ProgramPlace::vain_polls, kProcessor + 1);
   const std::vector<GroupWaits> waits = host.WaitsOfGroups();
@@ -213,7 +212,6 @@ TEST_F(HostTurnTest, TheHostSeesHowThreadsHaveWaited) {
   EXPECT_EQ(waits[1].calls, 1u);
   EXPECT_EQ(waits[1].vain_polls, 2u);
   EXPECT_EQ(waits[1].copies, 3u);
-  EXPECT_EQ(waits[1].event_waits, 4u);
 }
 
 TEST_F(HostTurnTest, TheHostLooksAtALimitedNumberOfGroups) {

@@ -64,8 +64,8 @@ class HostTurns {
       const auto read = [](uint32_t& word) {
         return std::atomic_ref(word).load(std::memory_order_relaxed);
       };
-      waits.push_back({group, read(place.processor), read(place.calls), read(place.event_waits),
-                       read(place.vain_polls), read(place.copies)});
+      waits.push_back({group, read(place.processor), read(place.calls), read(place.vain_polls),
+                       read(place.copies)});
     }
     return waits;
   }

@@ -26,9 +26,6 @@ class PlacementPolicy {
   static constexpr uint32_t kActive = 100;
   // If only one group calls this often in an interval, only this group matters.
   static constexpr uint32_t kCallsOfOne = 20;
-  // Programs that wait for an event less than once in this number of calls have work all the time.
-  // On a processor of one of them, the host would take time from it.
-  static constexpr uint64_t kCallsOfBusy = 16;
   // A group that takes copies from the host less often in an interval hardly copies.
   static constexpr uint32_t kCopies = 20;
   // A host that exchanges fewer bytes with other hosts in an interval works for its programs only.
@@ -65,13 +62,11 @@ class PlacementPolicy {
     if (active.callers == 1 && active.caller != 0 && !works_for_peers) {
       return active.caller == own ? other : own;
     }
-    // The group that calls least loses least on the host's processor.
-    if (active.least_calls > 0) {
-      const bool are_busy = active.event_waits < active.calls / kCallsOfBusy;
-      return are_busy && !works_for_peers ? 0 : active.least_caller;
-    }
-    // The other processor is for the peer's host and program. A host that waits for a copy sleeps,
-    // and only a program on its own processor wakes it up without an interrupt.
+    // Without peers, the kernel moves whoever has to wait. With peers, the other processor is for
+    // the peer's host and program, and the group that calls least loses least on this one.
+    if (active.least_calls > 0) return works_for_peers ? active.least_caller : 0;
+    // A host that waits for a copy sleeps, and only a program on its own processor wakes it up
+    // without an interrupt.
     if (active.copiers == 1 && active.pollers == 0 && works_for_peers) return active.copier;
     // A host makes the copies itself that a program does not take in time. So it leaves the
     // processor of a program that copies to a program that only polls.
@@ -99,12 +94,11 @@ class PlacementPolicy {
     uint32_t least_caller = 0;  // its processor
     uint32_t callers = 0;       // groups
     uint32_t caller = 0;        // the processor of one of them
-    uint64_t calls = 0, event_waits = 0;
-    uint32_t pollers = 0;      // groups that poll and hardly copy
-    uint32_t poller = 0;       // the processor of one of them
-    uint32_t copiers = 0;      // groups that copy
-    uint32_t copier = 0;       // the processor of one of them
-    bool copies_here = false;  // a group copies on the host's processor
+    uint32_t pollers = 0;       // groups that poll and hardly copy
+    uint32_t poller = 0;        // the processor of one of them
+    uint32_t copiers = 0;       // groups that copy
+    uint32_t copier = 0;        // the processor of one of them
+    bool copies_here = false;   // a group copies on the host's processor
   };
 
   Active TakeActive(std::span<const GroupWaits> groups, uint32_t own) {
@@ -115,8 +109,6 @@ class PlacementPolicy {
       const auto before = seen_.find(now.group);
       if (before == seen_.end()) continue;
       const uint32_t calls = now.calls - before->second.calls;
-      active.calls += calls;
-      active.event_waits += now.event_waits - before->second.event_waits;
       if (calls >= kCallsOfOne) {
         active.callers++;
         active.caller = now.processor;

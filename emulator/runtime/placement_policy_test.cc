@@ -20,7 +20,7 @@ class PlacementPolicyTest : public ::testing::Test {
     return policy_.Sample(now_, groups_, own_, other_, sent_, received_, peers_poller_);
   }
   void Add(uint32_t group, uint32_t processor) {
-    groups_.push_back({GroupId{group}, processor, 0, 0, 0, 0});
+    groups_.push_back({GroupId{group}, processor, 0, 0, 0});
   }
   // Adds a group on each processor.
   void AddTwo() {
@@ -28,11 +28,7 @@ class PlacementPolicyTest : public ::testing::Test {
     Add(2, 2);
     Decide();
   }
-  // Makes calls, and waits for events as often as a program that has to wait.
-  void Call(size_t index, uint32_t count) {
-    groups_[index].calls += count;
-    groups_[index].event_waits += count / PlacementPolicy::kCallsOfBusy + 1;
-  }
+  void Call(size_t index, uint32_t count) { groups_[index].calls += count; }
   void Poll(size_t index, uint32_t count) { groups_[index].vain_polls += count; }
 
   void Copy(size_t index, uint32_t count) { groups_[index].copies += count; }
@@ -50,21 +46,24 @@ TEST_F(PlacementPolicyTest, ASampleIsDueAfterAnInterval) {
   EXPECT_TRUE(policy_.IsSampleDue(now_ + PlacementPolicy::kInterval));
 }
 
-TEST_F(PlacementPolicyTest, TheHostGoesToTheGroupThatCallsLeast) {
+TEST_F(PlacementPolicyTest, AHostWithPeersGoesToTheGroupThatCallsLeast) {
   AddTwo();
   Call(0, 3 * kMany);
   Call(1, 2 * kMany);
-  EXPECT_EQ(Decide(), 2u);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 2u);
   Call(0, 2 * kMany);
   Call(1, 3 * kMany);
-  EXPECT_EQ(Decide(), 1u);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 1u);
+  Call(0, 2 * kMany);
+  Call(1, 3 * kMany);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers - 1), 0u) << "without peers the kernel decides";
 }
 
 TEST_F(PlacementPolicyTest, AGroupThatHardlyCallsDoesNotCount) {
   AddTwo();
   Call(0, kMany);
   Call(1, kFew);
-  EXPECT_EQ(Decide(), 1u);
+  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 1u);
   Call(0, PlacementPolicy::kCallsOfOne - 1);
   EXPECT_EQ(Decide(), 0u);
 }
@@ -82,23 +81,6 @@ TEST_F(PlacementPolicyTest, TheHostLeavesTheProcessorOfTheOnlyGroupThatCalls) {
   other_ = 1;
   Call(0, PlacementPolicy::kCallsOfOne);
   EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 0u) << "for other hosts, too";
-}
-
-// One program's waits count for all, because a program with an event loop does not show its own.
-TEST_F(PlacementPolicyTest, TheKernelDecidesForProgramsThatHardlyWaitForEvents) {
-  AddTwo();
-  const uint32_t waits = 4 * kMany / PlacementPolicy::kCallsOfBusy;
-  const auto call = [&](uint32_t event_waits) {
-    groups_[0].calls += 3 * kMany;
-    groups_[0].event_waits += event_waits;
-    groups_[1].calls += kMany;
-  };
-  call(waits);
-  EXPECT_EQ(Decide(), 2u);
-  call(waits - 1);
-  EXPECT_EQ(Decide(), 0u);
-  call(0);
-  EXPECT_EQ(Decide(PlacementPolicy::kWorksForPeers), 2u) << "the other processor is the peer's";
 }
 
 TEST_F(PlacementPolicyTest, ANewGroupCountsFromItsSecondSample) {

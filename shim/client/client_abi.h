@@ -29,12 +29,6 @@ void rdmaemu_client_end_announcement(struct rdmaemu_announcement* announced);
 // now belongs to another file.
 int rdmaemu_client_wait(int counter_fd);
 
-// Yields the processor while the counter is 0, for about as long as a wake-up costs. Call this
-// before rdmaemu_client_wait where short waits are usual. Does nothing for an O_NONBLOCK
-// descriptor, and when the host is inside this process. Not a cancellation point. Returns 0, or
-// EINTR if a signal has arrived that would have made read(2) fail so.
-int rdmaemu_client_yield_while_empty(int counter_fd);
-
 // Returns 1 if the process's host has ended.
 int rdmaemu_client_host_is_gone(void);
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +11,10 @@
 #include <atomic>
 
 #include "shim/client/client.h"
-#include "shim/client/deferred_signals.h"
 #include "shim/client/embedded.h"
 #include "shim/client/file_id.h"
-#include "shim/client/own_doorbells.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/system.h"
-#include "shim/client/yield_budget.h"
 
 namespace rdmaemu::client {
 namespace {
@@ -183,21 +179,6 @@ int rdmaemu_client_wait(int counter_fd) {
   if (const int error = TakeCount(counter_fd); error != 0) return error;
   AcquireFromDevice();
   return HostIsGone() ? EIO : 0;
-}
-
-int rdmaemu_client_yield_while_empty(int counter_fd) {
-  using namespace rdmaemu::client;
-  if (Embedded() != nullptr || SleepsAtOnce()) return 0;
-  if (SysIsReadable(counter_fd) || !IsCounter(counter_fd)) return 0;
-  const int flags = static_cast<int>(syscall(SYS_fcntl, counter_fd, F_GETFL));
-  if (flags < 0 || (flags & O_NONBLOCK) != 0) return 0;
-  Count(&rdmaemu::ProgramPlace::event_waits);
-  const DeferredSignals deferred;
-  for (YieldBudget budget; budget.Take(IsHostHere());) {
-    sched_yield();
-    if (SysIsReadable(counter_fd)) return 0;
-  }
-  return deferred.HasInterrupt() ? EINTR : 0;
 }
 
 int rdmaemu_client_host_is_gone() { return rdmaemu::client::HostIsGone() ? 1 : 0; }

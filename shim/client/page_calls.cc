@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,6 +10,7 @@
 #include <bit>
 
 #include "shim/client/machine_clock.h"
+#include "shim/client/neighbours.h"
 #include "shim/client/own_doorbells.h"
 #include "shim/client/race_detector.h"
 #include "shim/client/system.h"
@@ -23,6 +23,8 @@ namespace {
 // A host that is awake on another processor answers most calls during the spins. A host that waits
 // for this processor runs during the yields that follow.
 constexpr int kSpins = 40;
+// How long a thread spins further if no other thread wants its processor.
+constexpr uint64_t kSpinAloneFor_ns = 8000;
 constexpr long kLookForHostNanoseconds =
     100'000'000;  // how often to check the host, in case its end was not noticed
 
@@ -33,12 +35,30 @@ bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
 // Calls of any thread.
 constinit WaitChoice g_wait_choice;
 
+bool SpinUntilAnswered(CallPage& page, int spins) {
+  for (int i = 0; i < spins; i++) {
+    if (Answered(page)) return true;
+  }
+  return false;
+}
+
+// Spins while the host answers on another processor, if that costs other threads nothing.
+bool SpinAloneUntilAnswered(CallPage& page) {
+  if (std::atomic_ref(page.host_looks).load(std::memory_order_relaxed) == 0) return false;
+  if (IsHostHere() || !MaySpin()) return false;
+  const uint64_t begun_ns = MachineNow_ns();
+  do {
+    if (SpinUntilAnswered(page, kSpins)) return true;
+  } while (MachineNow_ns() - begun_ns < kSpinAloneFor_ns);
+  return false;
+}
+
 bool YieldUntilAnswered(CallPage& page) {
   std::atomic_ref waits(page.caller_waits);
   bool is_host_here = IsHostHere();
   for (YieldBudget budget; budget.Take(is_host_here); is_host_here = IsHostHere()) {
     waits.store(is_host_here ? CallPage::kYieldsHere : CallPage::kAwake, std::memory_order_relaxed);
-    sched_yield();
+    YieldToNeighbours();
     if (Answered(page)) return true;
   }
   return false;
@@ -61,9 +81,7 @@ bool SleepUntilAnswered(CallPage& page, const PageCaller& caller) {
 
 // Returns false if the host has ended.
 bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
-  for (int i = 0; i < kSpins; i++) {
-    if (Answered(page)) return true;
-  }
+  if (SpinUntilAnswered(page, kSpins) || SpinAloneUntilAnswered(page)) return true;
   const uint64_t begun_ns = MachineNow_ns();
   const WaitChoice::Way way = g_wait_choice.Next(begun_ns);
   const bool is_answered =

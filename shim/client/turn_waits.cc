@@ -7,6 +7,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/machine_clock.h"
+#include "shim/client/neighbours.h"
 #include "shim/client/own_doorbells.h"
 
 namespace rdmaemu::client {
@@ -21,6 +22,8 @@ constexpr long kLongestTurnNanoseconds = 20'000'000;
 // limit is longer than a timer tick, as above.
 constexpr long kLongestFarTurnNanoseconds = 5'000'000;
 
+constinit Neighbours g_neighbours;
+
 void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
   const int before = errno;
   const timespec limit{0, limit_nanoseconds};
@@ -29,6 +32,14 @@ void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
 }
 
 }  // namespace
+
+bool YieldToNeighbours() {
+  const uint64_t begun_ns = MachineNow_ns();
+  sched_yield();
+  return g_neighbours.Yielded(MachineNow_ns() - begun_ns);
+}
+
+bool MaySpin() { return g_neighbours.MaySpin(); }
 
 void Count(uint32_t ProgramPlace::*count) {
   DoorbellPage* const page = OwnDoorbells();

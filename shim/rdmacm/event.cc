@@ -253,7 +253,6 @@ int NextEvent(rdma_event_channel* channel, rdma_cm_event** event, bool is_step) 
   Channel& ours = Private(channel);
   if (IsForked(ours)) return Fail(EACCES);
   for (int repeats = 0;;) {
-    if (const int error = rdmaemu_client_yield_while_empty(ours.fd); error != 0) return Fail(error);
     // This call is a cancellation point. The thread holds no lock and no memory here.
     if (const int error = rdmaemu_client_wait(ours.fd); error != 0) return Fail(error);
     const client::CancellationHeld held;

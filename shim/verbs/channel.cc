@@ -14,15 +14,15 @@
 namespace rdmaemu::shim {
 namespace {
 
-bool HasEvent(Channel& channel) {
-  return !channel.ring.Empty() || channel.control->HasEvent() || HasLaneEvent(channel);
-}
+// Without the events in lanes.
+bool HasOwnEvent(Channel& channel) { return !channel.ring.Empty() || channel.control->HasEvent(); }
+bool HasEvent(Channel& channel) { return HasOwnEvent(channel) || HasLaneEvent(channel); }
 
 // Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
 // offers, as a polling thread does.
 // Returns 0, or EINTR if a signal interrupts the call.
 int YieldWhileEmpty(Channel& channel) {
-  if (HasEvent(channel) || client::IsEmbedded() || client::SleepsAtOnce()) return 0;
+  if (HasOwnEvent(channel) || client::IsEmbedded() || client::SleepsAtOnce()) return 0;
   const int flags = fcntl(channel.base.fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return 0;
   for (bool copies = true; copies;) {
@@ -40,9 +40,9 @@ int YieldWhileEmpty(Channel& channel) {
 
 // Returns the queue of the event that was taken from the counter, and counts the event for that
 // queue. Returns nullptr if the queue has been destroyed meanwhile. Processes that share the
-// channel through fork compete for entries.
+// channel through fork compete for entries, as threads do.
 CompletionQueue* TakeEntry(Channel& channel) {
-  ForkLockGuard guard(channel.lock);
+  const ChannelUse use(channel);
   uint64_t cookie = 0;
   CompletionQueue* in_lane = nullptr;
   for (;;) {
@@ -65,7 +65,7 @@ CompletionQueue* TakeEntry(Channel& channel) {
     if (channel.ring.MoveConsumer(consumer, channel.ring.Next(consumer))) break;
   }
   auto* cq = in_lane != nullptr ? in_lane : FromCookie<CompletionQueue>(cookie);
-  if (cq != nullptr) cq->comp_events_reported++;
+  if (cq != nullptr) std::atomic_ref(cq->comp_events_reported).fetch_add(1);
   return cq;
 }
 

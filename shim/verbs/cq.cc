@@ -200,8 +200,8 @@ RDMAEMU_EXPORT int ibv_destroy_cq(ibv_cq* base) {
   if (channel != nullptr) {
     // A thread that took an event of this queue before the host withdrew the rest has counted it by
     // now.
-    ForkLockGuard guard(Of(channel)->lock);
-    reported = cq->comp_events_reported;
+    AwaitUsers(*Of(channel));
+    reported = std::atomic_ref(cq->comp_events_reported).load();
   }
   WaitForAcks(base->mutex, base->cond, base->comp_events_completed, reported);
   WaitForAcks(base->mutex, base->cond, base->async_events_completed, reply.async_events_reported);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "shim/client/machine_clock.h"
+
 namespace rdmaemu::shim {
 namespace {
 
@@ -89,6 +91,16 @@ void MoveToLane(CompletionQueue& cq, SendLane& lane) {
   }
 }
 
+QueuePair* Load(QueuePair*& at) { return std::atomic_ref(at).load(std::memory_order_seq_cst); }
+
+// Returns the first queue pair whose lane `is_it` selects, or nullptr. The caller uses the channel.
+template <class Predicate>
+QueuePair* FindLane(Channel& channel, const Predicate& is_it) {
+  QueuePair* qp = Load(channel.lanes);
+  while (qp != nullptr && !is_it(*qp->received.lane)) qp = Load(qp->received.next_with_events);
+  return qp;
+}
+
 }  // namespace
 
 void CloseAllLanes(CompletionQueue& cq) {
@@ -130,6 +142,15 @@ void ArmQueue(CompletionQueue& cq, uint32_t kind) {
   }
 }
 
+void AwaitUsers(Channel& channel) {
+  constexpr uint64_t kLongest_ns = 100'000'000;
+  const std::atomic_ref users(channel.users);
+  const uint64_t begun_ns = client::MachineNow_ns();
+  while (users.load() != 0 && client::MachineNow_ns() - begun_ns < kLongest_ns) {
+    client::YieldToHost();
+  }
+}
+
 bool UseLaneEvents(QueuePair& qp) {
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
@@ -138,7 +159,7 @@ bool UseLaneEvents(QueuePair& qp) {
     Channel& channel = *Of(cq.base.channel);
     if (!channel.lock.TryLock()) return false;
     mine.next_with_events = channel.lanes;
-    std::atomic_ref(channel.lanes).store(&qp, std::memory_order_release);
+    std::atomic_ref(channel.lanes).store(&qp, std::memory_order_seq_cst);
     mine.has_events = true;
     channel.lock.Unlock();
   }
@@ -158,35 +179,30 @@ bool EndLaneEvents(QueuePair& qp) {
     while (mine.lane->TakeRaised()) RaisePart(cq, EventPart::kEntry);
     QueuePair** link = &channel.lanes;
     while (*link != nullptr && *link != &qp) link = &(*link)->received.next_with_events;
-    if (*link != nullptr) *link = mine.next_with_events;
+    if (*link != nullptr) {
+      std::atomic_ref(*link).store(mine.next_with_events, std::memory_order_seq_cst);
+    }
     mine.has_events = false;
   }
   SendLane* lane = mine.lane;
   std::atomic_ref(cq.armed_lane).compare_exchange_strong(lane, nullptr, std::memory_order_seq_cst);
-  std::atomic_ref users(cq.lane_users);
+  std::atomic_ref users(cq.lane_users), channel_users(channel.users);
   for (int i = 0; i < kMaxYieldsForUsers; i++) {
-    if (users.load(std::memory_order_seq_cst) == 0) return true;
+    if (users.load() == 0 && channel_users.load() == 0) return true;
     client::YieldToHost();
   }
   return false;
 }
 
 bool HasLaneEvent(Channel& channel) {
-  if (std::atomic_ref(channel.lanes).load(std::memory_order_acquire) == nullptr) return false;
-  if (!channel.lock.TryLock()) return false;
-  bool has = false;
-  for (QueuePair* qp = channel.lanes; qp != nullptr; qp = qp->received.next_with_events) {
-    has |= qp->received.lane->Armed().raised != 0;
-  }
-  channel.lock.Unlock();
-  return has;
+  if (Load(channel.lanes) == nullptr) return false;
+  const ChannelUse use(channel);
+  return FindLane(channel, [](SendLane& lane) { return lane.Armed().raised != 0; }) != nullptr;
 }
 
 CompletionQueue* TakeLaneEvent(Channel& channel) {
-  for (QueuePair* qp = channel.lanes; qp != nullptr; qp = qp->received.next_with_events) {
-    if (qp->received.lane->TakeRaised()) return Of(qp->base.recv_cq);
-  }
-  return nullptr;
+  QueuePair* const qp = FindLane(channel, [](SendLane& lane) { return lane.TakeRaised(); });
+  return qp == nullptr ? nullptr : Of(qp->base.recv_cq);
 }
 
 }  // namespace rdmaemu::shim

@@ -62,6 +62,23 @@ class ArmedLane {
   SendLane* lane_;
 };
 
+// The use of a channel by a thread that looks for an event, or takes one and counts it for its
+// queue. No lock, because a signal handler may interrupt the thread and never return to it
+// (siglongjmp(3)). Such a thread counts as a user for good, so nobody waits for users without a
+// limit.
+class ChannelUse {
+ public:
+  explicit ChannelUse(Channel& channel) : users_(channel.users) { users_.fetch_add(1); }
+  ~ChannelUse() { users_.fetch_sub(1); }
+  ChannelUse(const ChannelUse&) = delete;
+  ChannelUse& operator=(const ChannelUse&) = delete;
+
+ private:
+  std::atomic_ref<uint32_t> users_;
+};
+// Waits until each thread that uses the channel now has ended its use, for at most 0.1 s.
+void AwaitUsers(Channel& channel);
+
 // Prepares a lane that was opened for the queue pair, before it gets room for messages. Returns
 // false if the lane must not be used now. The caller holds the lock of the receive CQ.
 bool UseLaneEvents(QueuePair& qp);
@@ -71,8 +88,8 @@ bool EndLaneEvents(QueuePair& qp);
 
 // Returns true if a lane may have an event for the channel.
 bool HasLaneEvent(Channel& channel);
-// Takes an event from a lane. Returns nullptr if there is none. The caller holds the channel's
-// lock, and has taken a count from the channel's counter.
+// Takes an event from a lane. Returns nullptr if there is none. The caller uses the channel, and
+// has taken a count from the channel's counter.
 CompletionQueue* TakeLaneEvent(Channel& channel);
 
 }  // namespace rdmaemu::shim

@@ -52,10 +52,11 @@ struct QueuePair;
 struct Channel {
   ibv_comp_channel base;
   uint32_t handle;
-  ForkLock lock;  // held while a thread takes an entry and counts it for its queue
   ChannelControl* control;
   Ring ring;
-  QueuePair* lanes;  // those whose lanes may have events (cq_events.h); under `lock`
+  ForkLock lock;     // held while `lanes` changes
+  QueuePair* lanes;  // those whose lanes may have events (cq_events.h)
+  uint32_t users;    // threads that look at `lanes` or take an event (ChannelUse)
 };
 
 struct CompletionQueue {
@@ -71,15 +72,15 @@ struct CompletionQueue {
   bool has_timestamps;   // the program may read when the host has completed a request
   CqControl* control;
   Ring ring;
-  ReceiveSlot* slots;             // one per entry of the ring
-  ProgramMemory memory;           // cached checks for placing payloads
-  CqEntry current;                // the entry of start_poll and next_poll
-  uint32_t comp_events_reported;  // under the channel's lock
-  QueuePair* lanes;               // those with a lane for messages (lanes.h); under `lock`
-  uint32_t uses_events;           // 1: the program has armed the queue (cq_events.h)
-  SendLane* armed_lane;           // the lane that may have the arming
-  uint32_t lane_users;            // threads that use `armed_lane`
-  bool is_forkable;               // is in the list of payloads.h
+  ReceiveSlot* slots;    // one per entry of the ring
+  ProgramMemory memory;  // cached checks for placing payloads
+  CqEntry current;       // the entry of start_poll and next_poll
+  uint32_t comp_events_reported;
+  QueuePair* lanes;      // those with a lane for messages (lanes.h); under `lock`
+  uint32_t uses_events;  // 1: the program has armed the queue (cq_events.h)
+  SendLane* armed_lane;  // the lane that may have the arming
+  uint32_t lane_users;   // threads that use `armed_lane`
+  bool is_forkable;      // is in the list of payloads.h
   CompletionQueue *forkable_previous, *forkable_next;
 };
 

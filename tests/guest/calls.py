@@ -3,6 +3,7 @@
 import os
 
 from programs import LIMIT_S, OUTPUT, build, run  # before `emulated`
+import emulated
 from emulated import Emulator, Failure, free_addresses
 
 PAGES = 8  # CallPageSet::kAtOnce: so many threads of a process call at the same time
@@ -112,11 +113,16 @@ def a_thread_takes_the_lock_under_which_another_one_polls():
 
 
 def a_signal_within_a_yield_of_a_blocking_call_ends_it_like_read():
-    """docs/processes.md, "Signals"."""
     with Emulator() as emulator:
         run(emulator, [build("interrupted", "-rdynamic")]).expect(
-            r"^rdma_get_cm_event 0 alarms, with SA_RESTART 1$",
-            r"^ibv_get_cq_event 0 alarms, with SA_RESTART 1$")
+            r"^0 alarms, with SA_RESTART 1$")
+
+
+def a_handler_jumps_out_of_a_blocking_call_after_each_instruction():
+    if emulated.UNDER_LAYER or emulated.CHECKS:
+        raise emulated.Skip("the layer's own steps cannot be left")
+    with Emulator() as emulator:
+        run(emulator, [build("jumps")]).expect(r"^after each of [1-9][0-9]* steps$")
 
 
 CASES = (
@@ -128,4 +134,5 @@ CASES = (
     a_child_binds_while_a_thread_of_its_parent_opens_the_device,
     a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event,
     a_thread_takes_the_lock_under_which_another_one_polls,
-    a_signal_within_a_yield_of_a_blocking_call_ends_it_like_read)
+    a_signal_within_a_yield_of_a_blocking_call_ends_it_like_read,
+    a_handler_jumps_out_of_a_blocking_call_after_each_instruction)
