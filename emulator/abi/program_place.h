@@ -12,8 +12,8 @@ namespace rdmaemu {
 struct alignas(64) ProgramPlace {
   // The processor of the thread that has last counted, counted from 1. 0: unknown.
   uint32_t processor;
-  // How often threads made calls, yielded because a poll found nothing, and made copies for the host
-  // (copy_jobs.h).
+  // How often threads made calls, yielded because a poll found nothing, and made copies for the
+  // host (copy_jobs.h).
   uint32_t calls, vain_polls, copies;
 };
 

@@ -148,7 +148,6 @@ int rdmaemu_client_wait(int counter_fd) {
   return read(counter_fd, &one, sizeof(one)) == sizeof(one) ? 0 : errno;
 }
 
-
 void rdmaemu_client_announce(rdmaemu_announcement* announced) {
   rdmaemu::rdmacm::testing::FakeHost::Get().Announce(*announced);
 }

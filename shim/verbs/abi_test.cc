@@ -23,8 +23,8 @@ TEST(Abi, ExportsTheNamesOfTheTableOurOwnAndNoOthers) {
   std::set<std::string> expected = NamesIn(g_table, "IBVERBS_");
   ASSERT_EQ(expected.size(), 569u);
   for (const char* own : {"call", "wait", "put_back", "close_counter", "is_forked_from", "embed",
-                          "join", "host_ended", "devices_beside", "host_generation",
-                          "announce", "end_announcement", "host_is_gone"}) {
+                          "join", "host_ended", "devices_beside", "host_generation", "announce",
+                          "end_announcement", "host_is_gone"}) {
     expected.insert(std::string("rdmaemu_client_") + own + "@@RDMAEMU_PRIVATE");
   }
   EXPECT_EQ(ExportedNames(g_library), expected);

@@ -131,7 +131,9 @@ int FaultWait(const std::string& host, const std::string& name, uint64_t times,
                                  (times == 1 ? " time" : " times") + " within " + timeout +
                                  "; see rdmaemu fault list");
     case ECONNRESET:
-      return Fail(kFailed, "host " + host + " ended before rule \"" + name + "\" had fired");
+      return Fail(kFailed,
+                  "host " + host + " ended before rule \"" + name +
+                      "\" had fired; `rdmaemu host` starts a host that runs until `rdmaemu stop`");
     default:
       return Fail(kFailed, VersionMessage(host, client->host_pid()));
   }

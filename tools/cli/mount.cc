@@ -51,7 +51,9 @@ std::string WhyNot(const std::string& directory) {
     return "cannot mount on " + directory + ": " + std::strerror(errno) +
            (errno == ENOENT ? "; make it with: mkdir -p " + directory : std::string());
   }
-  if (!S_ISDIR(found.st_mode)) return "cannot mount on " + directory + ": it is not a directory";
+  if (!S_ISDIR(found.st_mode)) {
+    return "cannot mount on " + directory + ": it is not a directory; name an existing directory";
+  }
   return {};
 }
 

@@ -35,7 +35,8 @@ runtime::OrMessage<trace::Run> ReadRun(const std::string& path) {
   const auto size = fs::file_size(path, error);
   if (error) return tl::unexpected("cannot read the trace " + path + ": " + error.message());
   if (size > Replay::kMaxTraceBytes) {
-    return tl::unexpected("the trace " + path + " is longer than 1 GiB, and not compared");
+    return tl::unexpected("the trace " + path +
+                          " is longer than 1 GiB and is not compared; record a shorter run");
   }
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);

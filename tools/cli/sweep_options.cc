@@ -42,7 +42,10 @@ SweepOptions::SweepOptions(CLI::App& app)
   AddChoice();
   AddResults();
   sweep_->footer(
-      "Exit status: 0 without new findings, 1 with some, 125 if the test could not be run.\n"
+      "Exit status: 0 if there are no new findings. Other statuses:\n"
+      "  1    there are new findings\n"
+      "  125  the test could not be run\n"
+      "  130  the sweep was interrupted\n"
       "\n"
       "Example:\n"
       "  rdmaemu sweep -- ./my_test\n"

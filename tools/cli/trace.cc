@@ -86,8 +86,8 @@ runtime::OrMessage<Loaded> LoadAll(const std::vector<std::string>& files) {
   for (const Trace* trace : traces) {
     if (!trace->has_own_clock || !has_wall_clock) continue;
     fprintf(stderr,
-            "note: the host of %s does not say when its time 0 was; the trace is shown from the"
-            " first record of the others on\n",
+            "note: the trace %s does not contain the time of day of its time 0; the trace is shown"
+            " from the first record of the other files on\n",
             trace->name.c_str());
   }
   return loaded;
@@ -140,7 +140,7 @@ runtime::OrMessage<std::unique_ptr<Trace>> LoadTrace(const std::string& path) {
                                : trace_tools::ReadTrace(path, std::move(*text), *trace);
   if (!read) return tl::unexpected(read.error());
   if (trace->is_cut) {
-    fprintf(stderr, "note: the last %s of %s is cut, and left out\n",
+    fprintf(stderr, "note: the last %s of %s is incomplete and is left out\n",
             is_capture ? "packet" : "line", path.c_str());
   }
   return trace;
@@ -213,7 +213,7 @@ int TraceLadder(const TraceLadderRequest& request) {
   if (left_out > 0) {
     fprintf(stderr,
             "note: %s lacks the last %zu records, because a page has at most %zu records and %zu"
-            " MiB; choose others with --from and --to\n",
+            " MiB; choose a shorter range with --from and --to\n",
             request.out.c_str(), left_out, kMaxLadderRecords, kMaxLadderBytes >> 20);
   }
   return 0;

@@ -43,12 +43,14 @@ void TraceOptions::AddShow() {
     show_->add_option(name, words, help)->delimiter(',')->allow_extra_args(false)->type_name(type);
   };
   add("--object", shown_.objects,
-      "Only what is about these objects, such as qp1, or id for all ids", "NAME[,...]");
+      "Only records that name these objects, such as qp1. A kind such as id selects all ids",
+      "NAME[,...]");
   add("--kind", shown_.kinds, "Only records of these kinds, such as call, event or cm.send",
       "KIND[,...]");
   add("--what", shown_.whats, "Only records of these names, such as post_send or ESTABLISHED",
       "NAME[,...]");
-  add("--process", shown_.processes, "Only of these processes; of hosts, by the name of the host",
+  add("--process", shown_.processes,
+      "Only records of these processes. In a host's trace: the client's number or the host's name",
       "PID[,...]");
   show_->add_option("--from", shown_.from, "Only from this moment on, since the first record")
       ->type_name("TIME");
@@ -96,10 +98,10 @@ void TraceOptions::AddDiff() {
   diff_->add_option("B", b_, "Trace of the other run")->required();
   AddCompareOptions(*diff_, compare_);
   diff_->footer(
-      "Exits with 0 when the traces are the same but for what may differ (docs/ab.md), 122 when "
-      "they"
-      " are not, 123 when only an acceptance was not needed, and 1 when a file cannot be "
-      "compared.\n"
+      "Exit status: 0 if the traces are the same, or differ only in what may differ (docs/ab.md).\n"
+      "  1    a file cannot be read or compared\n"
+      "  122  the traces differ\n"
+      "  123  the traces are the same, and an acceptance of --accept matches no difference\n"
       "\nExample:\n  rdmaemu trace diff a.jsonl b.jsonl --accept known.toml");
 }
 
@@ -149,10 +151,11 @@ AbOptions::AbOptions(CLI::App& app)
   AddCompareOptions(*ab_, request_.compare);
   ab_->prefix_command();
   ab_->footer(
-      "Exits with 0 when both runs are the same, 122 when they differ, 123 when only an acceptance "
-      "was"
-      " not needed, and 125 when the test could not be run. What the test prints goes to standard"
-      " error.\n\n"
+      "Exit status: 0 if both runs are the same, or each difference is accepted.\n"
+      "  122  the runs differ\n"
+      "  123  the runs are the same, and an acceptance of --accept matches no difference\n"
+      "  125  the test could not be run, or a file cannot be read or compared\n"
+      "The output of the test goes to standard error.\n\n"
       "Example, the emulator beside soft-RoCE:\n"
       "  rdmaemu ab --b-device rxe0 --keep runs -- ./my_test\n"
       "A laptop against last night's run on hardware:\n"

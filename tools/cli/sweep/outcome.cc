@@ -201,7 +201,8 @@ tl::expected<std::vector<KnownFinding>, std::string> ReadBaseline(const std::str
       return tl::unexpected(path + ": each [[known]] needs a case and the reason why it is known");
     }
     if (!entry.verdict.empty() && !VerdictOf(entry.verdict)) {
-      return tl::unexpected(path + ": there is no verdict " + entry.verdict);
+      return tl::unexpected(path + ": there is no verdict " + entry.verdict +
+                            "; see rdmaemu sweep --help, --accept");
     }
     known.push_back(std::move(entry));
   }

@@ -68,7 +68,11 @@ runtime::OrMessage<std::unique_ptr<SystemHost>> SystemHost::Start(
     const runtime::Registry& registry, const runtime::HostOptions& options) {
   const auto seed = options.seed.empty() ? std::optional(runtime::KernelSeed())
                                          : runtime::ParseSeed(options.seed);
-  if (!seed) return tl::unexpected("--seed " + options.seed + " is not a seed");
+  if (!seed) {
+    return tl::unexpected("--seed " + options.seed +
+                          " is not a seed; use a number from 0 to 18446744073709551615, or the "
+                          "seed that `rdmaemu run` printed");
+  }
   std::unique_ptr<SystemHost> host(new SystemHost(registry, options, *seed));
   if (!options.scenario_path.empty()) {
     auto rules = runtime::ReadScenario(options.scenario_path);
