@@ -174,8 +174,10 @@ def threads_run_under_strace():
 
 
 def threads_run_under_gdb():
+    # gdb writes its lines about threads into those of the program.
     threads_are_clean_under("gdb", prefix=[
-        emulated.need("gdb"), "-q", "-batch", "-return-child-result", "-ex", "run", "--args"])
+        emulated.need("gdb"), "-q", "-batch", "-return-child-result",
+        "-ex", "set print thread-events off", "-ex", "run", "--args"])
 
 
 def destructors_and_atexit_handlers_use_devices():

@@ -101,7 +101,7 @@ def a_hosts_trace_merges_with_a_programs():
         own = os.path.join(traces.directory, "own.jsonl")
         expect(traces.rdmaemu("run", "--host", "b", "--address", ADDRESS, "--trace", own, "--clock",
                               "virtual", "--", "true"), 0)
-        expect(traces.rdmaemu("trace", "show", own, early), 0, "note: the host of " + own)
+        expect(traces.rdmaemu("trace", "show", own, early), 0, "note: the trace " + own)
 
 
 def traces_of_two_hosts_and_a_program_merge():
