@@ -19,8 +19,7 @@ bool HasOwnEvent(Channel& channel) { return !channel.ring.Empty() || channel.con
 bool HasEvent(Channel& channel) { return HasOwnEvent(channel) || HasLaneEvent(channel); }
 
 // Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
-// offers, as a polling thread does.
-// Returns 0, or EINTR if a signal interrupts the call.
+// offers, as a polling thread does. Returns 0, or EINTR if a signal interrupts the call.
 int YieldWhileEmpty(Channel& channel) {
   if (HasOwnEvent(channel) || client::IsEmbedded() || client::SleepsAtOnce()) return 0;
   const int flags = fcntl(channel.base.fd, F_GETFL);

@@ -11,7 +11,7 @@ namespace {
 // How often a thread begins anew because a lane was opened or closed while the thread armed the
 // queue.
 constexpr int kMostArmTries = 64;
-// How often a thread that ends a lane yields to threads that use it.
+// How often a thread yields to threads that use a lane or a channel.
 constexpr int kMaxYieldsForUsers = 1000;
 
 void RaisePart(CompletionQueue& cq, EventPart part) {
@@ -144,9 +144,12 @@ void ArmQueue(CompletionQueue& cq, uint32_t kind) {
 
 void AwaitUsers(Channel& channel) {
   constexpr uint64_t kLongest_ns = 100'000'000;
-  const std::atomic_ref users(channel.users);
+  const std::atomic_ref users(channel.users), gone(channel.gone);
   const uint64_t begun_ns = client::MachineNow_ns();
-  while (users.load() != 0 && client::MachineNow_ns() - begun_ns < kLongest_ns) {
+  for (int i = 0; users.load() > gone.load(); i++) {
+    if (i >= kMaxYieldsForUsers && client::MachineNow_ns() - begun_ns >= kLongest_ns) {
+      return gone.store(users.load());
+    }
     client::YieldToHost();
   }
 }
@@ -186,9 +189,10 @@ bool EndLaneEvents(QueuePair& qp) {
   }
   SendLane* lane = mine.lane;
   std::atomic_ref(cq.armed_lane).compare_exchange_strong(lane, nullptr, std::memory_order_seq_cst);
-  std::atomic_ref users(cq.lane_users), channel_users(channel.users);
+  AwaitUsers(channel);
+  std::atomic_ref users(cq.lane_users);
   for (int i = 0; i < kMaxYieldsForUsers; i++) {
-    if (users.load() == 0 && channel_users.load() == 0) return true;
+    if (users.load(std::memory_order_seq_cst) == 0) return true;
     client::YieldToHost();
   }
   return false;

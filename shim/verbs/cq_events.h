@@ -64,8 +64,7 @@ class ArmedLane {
 
 // The use of a channel by a thread that looks for an event, or takes one and counts it for its
 // queue. No lock, because a signal handler may interrupt the thread and never return to it
-// (siglongjmp(3)). Such a thread counts as a user for good, so nobody waits for users without a
-// limit.
+// (siglongjmp(3)). Such a thread counts as a user for good.
 class ChannelUse {
  public:
   explicit ChannelUse(Channel& channel) : users_(channel.users) { users_.fetch_add(1); }
@@ -76,7 +75,8 @@ class ChannelUse {
  private:
   std::atomic_ref<uint32_t> users_;
 };
-// Waits until each thread that uses the channel now has ended its use, for at most 0.1 s.
+// Waits until each thread that uses the channel now has ended its use. After 0.1 s, in which each
+// thread could run, those that are left count as gone, and nobody waits for them again.
 void AwaitUsers(Channel& channel);
 
 // Prepares a lane that was opened for the queue pair, before it gets room for messages. Returns

@@ -57,6 +57,7 @@ struct Channel {
   ForkLock lock;     // held while `lanes` changes
   QueuePair* lanes;  // those whose lanes may have events (cq_events.h)
   uint32_t users;    // threads that look at `lanes` or take an event (ChannelUse)
+  uint32_t gone;     // of `users`: have never returned from a signal handler (AwaitUsers)
 };
 
 struct CompletionQueue {
