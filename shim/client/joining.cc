@@ -18,6 +18,7 @@
 #include "shim/client/counters.h"
 #include "shim/client/embedded.h"
 #include "shim/client/file_id.h"
+#include "shim/client/fork_lock.h"
 #include "shim/client/launch.h"
 #include "shim/client/messages.h"
 #include "shim/client/own_doorbells.h"
