@@ -14,22 +14,21 @@ namespace rdmaemu::client {
 // Thread-safe, and usable in signal handlers: calls at the same time may lose a measurement.
 class Neighbours {
  public:
-  // A yield that lasts more than so many times as long as the shortest one has given the processor
-  // to another thread.
+  // A yield has given the processor to another thread if it lasts longer than this number of times
+  // the shortest yield.
   static constexpr uint64_t kSwitch = 3;
-  // So many yields in turn without another thread mean that there is none.
+  // After this number of consecutive yields to nobody, the thread counts as alone.
   static constexpr uint32_t kMinAlone = 8;
-  // One of so many waits yields at once, to notice other threads.
+  // One of this number of waits yields at once, to notice other threads.
   static constexpr uint32_t kWaitsPerProbe = 16;
 
-  // Call this after each yield. Returns true if another thread ran meanwhile.
-  bool Yielded(uint64_t took_ns) {
+  // Call this after each yield.
+  void Yielded(uint64_t took_ns) {
     const uint64_t shortest = shortest_ns_.load(std::memory_order_relaxed);
     if (took_ns < shortest) shortest_ns_.store(took_ns, std::memory_order_relaxed);
     const bool has_run = shortest != kNone && took_ns > kSwitch * shortest;
     const uint32_t alone = alone_.load(std::memory_order_relaxed);
     alone_.store(has_run ? 0 : alone + (alone < kMinAlone ? 1 : 0), std::memory_order_relaxed);
-    return has_run;
   }
 
   // Call this at the beginning of each wait. Returns true if the thread should spin first.
@@ -44,12 +43,12 @@ class Neighbours {
   static constexpr uint64_t kNone = UINT64_MAX;
 
   std::atomic<uint64_t> shortest_ns_{kNone};
-  std::atomic<uint32_t> alone_{0};  // yields in turn without another thread, up to kMinAlone
+  std::atomic<uint32_t> alone_{0};  // consecutive yields to nobody, up to kMinAlone
   std::atomic<uint32_t> waits_{0};
 };
 
-// Yields once. Returns true if another thread ran meanwhile.
-bool YieldToNeighbours();
+// Yields once, and measures it.
+void YieldToNeighbours();
 // Returns Neighbours::MaySpin for this process.
 bool MaySpin();
 

@@ -30,9 +30,11 @@ TEST_F(NeighboursTest, AThreadSpinsAfterSomeYieldsWithoutAnotherThread) {
 }
 
 TEST_F(NeighboursTest, AYieldThatLastsLongerHasRunAnotherThread) {
-  EXPECT_FALSE(neighbours_.Yielded(kShort)) << "the first one has nothing to compare with";
-  EXPECT_FALSE(neighbours_.Yielded(kLong - 1));
-  EXPECT_TRUE(neighbours_.Yielded(kLong));
+  Yield(Neighbours::kMinAlone);
+  Yield(1, kLong - 1);
+  EXPECT_TRUE(neighbours_.MaySpin());
+  Yield(1, kLong);
+  EXPECT_FALSE(neighbours_.MaySpin());
 }
 
 TEST_F(NeighboursTest, AThreadYieldsAsSoonAsAnotherOneHasRun) {
@@ -52,8 +54,9 @@ TEST_F(NeighboursTest, SomeWaitsYieldToNoticeOthers) {
 
 TEST_F(NeighboursTest, AFirstLongYieldDoesNotSpoilTheComparison) {
   Yield(1, 100 * kShort);
-  Yield(1);
-  EXPECT_TRUE(neighbours_.Yielded(kLong));
+  Yield(Neighbours::kMinAlone);
+  Yield(1, kLong);
+  EXPECT_FALSE(neighbours_.MaySpin());
 }
 
 }  // namespace

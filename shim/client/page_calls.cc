@@ -35,8 +35,8 @@ bool Answered(CallPage& page) { return page.State() == CallPage::kAnswered; }
 // Calls of any thread.
 constinit WaitChoice g_wait_choice;
 
-bool SpinUntilAnswered(CallPage& page, int spins) {
-  for (int i = 0; i < spins; i++) {
+bool SpinUntilAnswered(CallPage& page) {
+  for (int i = 0; i < kSpins; i++) {
     if (Answered(page)) return true;
   }
   return false;
@@ -48,7 +48,7 @@ bool SpinAloneUntilAnswered(CallPage& page) {
   if (IsHostHere() || !MaySpin()) return false;
   const uint64_t begun_ns = MachineNow_ns();
   do {
-    if (SpinUntilAnswered(page, kSpins)) return true;
+    if (SpinUntilAnswered(page)) return true;
   } while (MachineNow_ns() - begun_ns < kSpinAloneFor_ns);
   return false;
 }
@@ -81,7 +81,7 @@ bool SleepUntilAnswered(CallPage& page, const PageCaller& caller) {
 
 // Returns false if the host has ended.
 bool AwaitAnswer(CallPage& page, const PageCaller& caller) {
-  if (SpinUntilAnswered(page, kSpins) || SpinAloneUntilAnswered(page)) return true;
+  if (SpinUntilAnswered(page) || SpinAloneUntilAnswered(page)) return true;
   const uint64_t begun_ns = MachineNow_ns();
   const WaitChoice::Way way = g_wait_choice.Next(begun_ns);
   const bool is_answered =

@@ -33,10 +33,10 @@ void AwaitTurnEnd(HostTurn& page, uint32_t turn, long limit_nanoseconds) {
 
 }  // namespace
 
-bool YieldToNeighbours() {
+void YieldToNeighbours() {
   const uint64_t begun_ns = MachineNow_ns();
   sched_yield();
-  return g_neighbours.Yielded(MachineNow_ns() - begun_ns);
+  g_neighbours.Yielded(MachineNow_ns() - begun_ns);
 }
 
 bool MaySpin() { return g_neighbours.MaySpin(); }

@@ -318,7 +318,9 @@ def an_idle_host_sleeps_where_epoll_pwait2_is_refused():
             raise Failure("the program did not begin\n" + program.describe())
         host = emulator.host("guest")["pid"]
         before = work_done_by(host)
-        time.sleep(0.5)  # a host that polls each millisecond would wake up 500 times
+        # There is no event to wait for, because the test is that none wakes up the host. A host that
+        # polls each millisecond would wake up 500 times.
+        time.sleep(0.5)
         switches, ticks = (after - then for after, then in zip(work_done_by(host), before))
         # The end of the request above wakes the host, too.
         if switches > 5 or ticks > 1:
