@@ -1,4 +1,4 @@
-// Signals of the calling thread during a wait that yields before it sleeps.
+// Signals of the calling thread in sections that a handler must not interrupt.
 #pragma once
 
 #include <pthread.h>
@@ -8,17 +8,21 @@
 
 namespace rdmaemu::client {
 
-// Defers the signals of the calling thread, so that they can end a blocking call that does not
-// sleep yet. Signals that an instruction of the thread raises are not deferred. While a thread
-// defers a signal of the process, another thread may run its handler.
+// Signals that end a program whose host does not answer.
+inline constexpr std::initializer_list<int> kEndingSignals = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+// Defers the signals of the calling thread until its end. Does not defer those that an instruction
+// of the thread raises, and those in `passing`. While a thread defers a signal of the process,
+// another thread may run its handler.
 class DeferredSignals {
  public:
-  DeferredSignals() {
+  explicit DeferredSignals(std::initializer_list<int> passing = {}) {
     sigset_t deferred;
     sigfillset(&deferred);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
       sigdelset(&deferred, fault);
     }
+    for (const int number : passing) sigdelset(&deferred, number);
     pthread_sigmask(SIG_BLOCK, &deferred, &before_);
   }
   ~DeferredSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

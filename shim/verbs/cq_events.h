@@ -3,35 +3,11 @@
 // sender's program can raise the event.
 #pragma once
 
-#include <signal.h>
-
 #include <atomic>
 
 #include "shim/verbs/objects.h"
 
 namespace rdmaemu::shim {
-
-// Holds off the signals of the calling thread, because a handler may wait for a thread that awaits
-// an event. Does not hold off those that the thread causes itself, nor those that end a program
-// whose host does not answer.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t held;
-    sigfillset(&held);
-    for (const int passes :
-         {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
-      sigdelset(&held, passes);
-    }
-    pthread_sigmask(SIG_BLOCK, &held, &before_);
-  }
-  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // Raises the event of a completion that this program has put into the queue. The caller has
 // disarmed the queue.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "shim/client/deferred_signals.h"
 #include "shim/client/own_pid.h"
 #include "shim/client/segments.h"
 #include "shim/client/yield_budget.h"
@@ -92,11 +93,12 @@ bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
     if (lane.UsesEvents()) CallForLane(qp, CallOp::kCloseSentLane);
     return true;
   }
-  std::optional<SignalsHeld> held;
+  // A signal handler may wait for a thread that awaits the event.
+  std::optional<client::DeferredSignals> deferred;
   if (lane.Armed().Asks(is_solicited)) {
     // The program may have closed descriptors that it did not open. Then the message needs a host.
     if (!client::IsRaisable(qp.sent.counter)) return false;
-    held.emplace();
+    deferred.emplace(client::kEndingSignals);
   }
   if (!lane.Add(added.number, added.count)) return false;
   if (lane.RecordEvent(added.number, added.count, is_solicited)) RaiseSentEvent(qp);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <optional>
 
+#include "shim/client/deferred_signals.h"
 #include "shim/verbs/cq_events.h"
 #include "shim/verbs/guarded_copy.h"
 #include "shim/verbs/lanes.h"
@@ -60,10 +61,11 @@ class CompletionPlace {
   void Put(const CqEntry& entry) {
     CqControl& control = *cq_.control;
     const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
-    std::optional<SignalsHeld> held;
+    // A signal handler may wait for a thread that awaits the event.
+    std::optional<client::DeferredSignals> deferred;
     const ArmedLane armed(cq_);
     bool raises = control.DisarmAny(armed.lane());
-    if (raises) held.emplace();
+    if (raises) deferred.emplace(client::kEndingSignals);
     control.PutExecuted(entry);
     // Another thread may have armed the queue meanwhile, before it could see the completion.
     const ArmedLane armed_now(cq_);

@@ -1,8 +1,10 @@
 /* Signals that arrive while ibv_get_cq_event yields, before it sleeps. The program's own
- * sched_yield sends them, so that each arrives within a yield. */
+ * sched_yield sends them, so that each arrives within a yield. It also counts the yields of
+ * rdma_get_cm_event, which must sleep at once. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,9 +18,10 @@
  */
 enum { kMostRounds = 200, kAlarmAfter_us = 50000 };
 
-static volatile sig_atomic_t sends_at_yield, signals, alarms;
+static volatile sig_atomic_t sends_at_yield, signals, alarms, yields;
 
 int sched_yield(void) {
+  yields++;
   if (sends_at_yield) {
     sends_at_yield = 0;
     raise(SIGUSR1);
@@ -40,6 +43,18 @@ static int get_cq_event(void) {
   struct ibv_cq* cq;
   void* context;
   return ibv_get_cq_event(completions, &cq, &context);
+}
+
+/* Returns how often rdma_get_cm_event yields until an alarm ends it. */
+static int yields_of_cm_wait(void) {
+  struct rdma_event_channel* const channel = rdma_create_event_channel();
+  NEED(channel != NULL);
+  const struct itimerval timer = {{0, kAlarmAfter_us}, {0, kAlarmAfter_us}};
+  NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+  yields = 0;
+  struct rdma_cm_event* event;
+  NEED(rdma_get_cm_event(channel, &event) == -1 && errno == EINTR);
+  return yields;
 }
 
 /* Returns how many alarms it took to end the call in which a signal arrived within a yield. */
@@ -69,5 +84,6 @@ int main(void) {
   completions = ibv_create_comp_channel(device);
   NEED(completions != NULL);
   printf("%d alarms, with SA_RESTART %d\n", alarms_to_end(0), alarms_to_end(SA_RESTART));
+  printf("rdma_get_cm_event: %d yields\n", yields_of_cm_wait());
   return 0;
 }
