@@ -56,7 +56,7 @@ def the_places_of_both_hosts_are_swept():
     with Emulator() as emulator:
         results, _ = sweep(emulator, "both", "--points", "call.create_id,call.accept,call.connect,"
                            "event.connect_request,event.connect_response,cm.*", "--faults",
-                           "errno=ENOMEM,delay", "--per-site", "1", "--limit", "5s", *RPING)
+                           "errno=ENOMEM,delay", "--per-site", "1", "--limit", "20s", *RPING)
         cases = [one["case"] for one in results["cases"]]
         for place in ("server/call.create_id#1", "client/call.create_id#1", "server/call.accept#1",
                       "client/call.connect#1", "server/event.connect_request#1",

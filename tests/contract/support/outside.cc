@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/contract/support/command.h"
 #include "tests/contract/support/environment.h"
@@ -41,14 +42,19 @@ pid_t Begin(const std::string& command) {
   return pid;
 }
 
-// Returns the word after `word` in a command's output, "" when `word` is missing.
-std::string WordAfter(const std::string& word, const std::string& command) {
+// Returns the beginning of what a command prints.
+std::string OutputOf(const std::string& command) {
   FILE* told = popen(Shell(command).c_str(), "r");
   if (told == nullptr) return "";
-  char text[512] = {};
+  char text[2048] = {};
   const size_t bytes = fread(text, 1, sizeof text - 1, told);
   pclose(told);
-  std::istringstream words(std::string(text, bytes));
+  return std::string(text, bytes);
+}
+
+// Returns the word after `word` in a command's output, "" when `word` is missing.
+std::string WordAfter(const std::string& word, const std::string& command) {
+  std::istringstream words(OutputOf(command));
   std::string one, wanted;
   while (words >> one) {
     if (one == word) words >> wanted;
@@ -59,6 +65,16 @@ std::string WordAfter(const std::string& word, const std::string& command) {
 // Returns the interface under a device of rdma_rxe or siw, "" when there is none.
 std::string NetdevOf(const std::string& device) {
   return WordAfter("netdev", "rdma link show " + device + "/1");
+}
+
+// Returns the commands that add an interface's known neighbours and routes again. The kernel
+// removes both with the link, and other tests use them.
+std::string NeighboursAndRoutesOf(const std::string& netdev) {
+  const std::string at = " dev " + netdev;
+  return OutputOf("ip neigh show nud permanent" + at +
+                  " | sed 's/^/ip neigh replace /; s/ PERMANENT.*/ nud permanent" + at + "/'") +
+         OutputOf("ip route show" + at + " | grep -v 'proto kernel'" +
+                  " | sed 's/^/ip route replace /; s/$/" + at + "/'");
 }
 
 // Returns the driver of the device under test. The kernel's devices are named after their driver.
@@ -124,7 +140,9 @@ void TestDevice::SetPort(bool up) {
   const std::string netdev = NetdevOf(DeviceName());
   // Without it the interface loses its IPv6 addresses, which other tests use.
   Try("echo 1 >/proc/sys/net/ipv6/conf/" + netdev + "/keep_addr_on_down");
+  if (!up && lost_while_down_.empty()) lost_while_down_ = NeighboursAndRoutesOf(netdev);
   Must("ip link set " + netdev + " " + word);
+  if (up) Must("set -e\n" + std::exchange(lost_while_down_, {}));
 }
 
 void TestDevice::AddAddress(const std::string& address) {

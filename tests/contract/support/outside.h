@@ -38,7 +38,8 @@ class TestDevice {
  private:
   pid_t removal_ = -1;  // the command that waits for the removal, on the kernel
   bool removed_ = false, down_ = false, used_ = false;
-  std::string netdev_;  // the interface under the device, on the kernel
+  std::string netdev_;           // the interface under the device, on the kernel
+  std::string lost_while_down_;  // commands that add its neighbours and routes again
 };
 
 // Another device of this machine, with an address of its own in a network of its own.
