@@ -440,7 +440,7 @@ def a_correct_pair_survives_the_crash_of_its_peer():
 def a_client_that_hangs_when_its_server_crashes_is_found():
     with Emulator() as emulator:
         results, _ = sweep(emulator, "hangs", "--points", "call.post_send", "--faults",
-                           "peer crash", "--limit", "4s", *pair_of("hang-on-crash"), status=1)
+                           "peer crash", "--limit", "8s", *pair_of("hang-on-crash"), status=1)
         verdicts = {one["case"]: one["verdict"] for one in results["cases"]}
         check(verdicts.get("call.post_send#1: peer crash") == "hung", "%s" % verdicts)
 
