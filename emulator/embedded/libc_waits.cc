@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 
 namespace rdmaemu::embedded {
@@ -101,6 +102,14 @@ const LibcWaits& Libc() {
   }
   while ((found = known.load(std::memory_order_acquire)) == nullptr) continue;
   return *found;
+}
+
+int CountReady(std::span<pollfd> fds) {
+  int ready;
+  do {
+    ready = Libc().poll(fds.data(), fds.size(), 0);
+  } while (ready < 0 && errno == EINTR);
+  return ready;
 }
 
 }  // namespace rdmaemu::embedded

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <span>
+
 #include "emulator/base/time.h"
 
 namespace rdmaemu::embedded {
@@ -76,5 +78,9 @@ inline timespec ToTimespec(Duration duration) {
 
 // Returns the functions, looked up once. A function that this C library lacks is null. Thread-safe.
 const LibcWaits& Libc();
+
+// Returns how many of `fds` are ready, as poll(2) without a wait. A signal interrupts poll(2) even
+// then, but not this call. Thread-safe.
+int CountReady(std::span<pollfd> fds);
 
 }  // namespace rdmaemu::embedded

@@ -238,7 +238,7 @@ ProcessHost::WaitEnd ProcessHost::DriveWait(const WaitsFor& what, std::optional<
   if (own_time && limited.mask == nullptr) limited.mask = held.before();
   const WaitLimit end(*driven_, limit, limited.virtual_limit);
   const auto is_ready = [&] {
-    return (!what.fds.empty() && Libc().poll(what.fds.data(), what.fds.size(), 0) > 0) ||
+    return (!what.fds.empty() && CountReady(what.fds) > 0) ||
            (what.take != nullptr && (*what.take)());
   };
   Registration registration(*this, lock, limited);

@@ -69,7 +69,7 @@ class DescriptorTimer final : public ProgramTimer {
   void ForgetExpirations() override {
     pollfd counted{own_.get(), POLLIN, 0};
     uint64_t count;
-    if (EventfdId(own_.get()) == id_ && Libc().poll(&counted, 1, 0) == 1) {
+    if (EventfdId(own_.get()) == id_ && CountReady({&counted, 1}) == 1) {
       [[maybe_unused]] const ssize_t got = Libc().read(own_.get(), &count, sizeof count);
     }
   }

@@ -99,7 +99,7 @@ bool Sleeper::IsHeldUp() const {
 
 bool Sleeper::IsIdle() const {
   if (is_roused_ || is_signalled_) return false;
-  return what_.fds.empty() || Libc().poll(what_.fds.data(), what_.fds.size(), 0) == 0;
+  return what_.fds.empty() || CountReady(what_.fds) == 0;
 }
 
 }  // namespace rdmaemu::embedded

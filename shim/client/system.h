@@ -55,16 +55,16 @@ inline int SysAboveStandard(int fd) {
   syscall(SYS_close, fd);
   return moved;
 }
-// Returns true if the peer or this side has closed the socket.
+// Returns true if the peer or this side has closed the socket. A signal interrupts ppoll(2) even if
+// it does not wait.
 inline bool SysHasHungUp(int fd) {
   pollfd poll{fd, POLLRDHUP, 0};
   const timespec at_once{0, 0};
-  return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
-}
-inline bool SysIsReadable(int fd) {
-  pollfd poll{fd, POLLIN, 0};
-  const timespec at_once{0, 0};
-  return syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0) != 0;
+  long ready;
+  do {
+    ready = syscall(SYS_ppoll, &poll, 1, &at_once, nullptr, 0);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
 }
 inline void SysClose(int fd) { syscall(SYS_close, fd); }
 inline int SysFileStatus(int fd, struct stat* out) {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -272,6 +273,36 @@ TEST_F(ProgramTimeTest, ATimerfdEndsEachBlockingRead) {
   EXPECT_EQ(Took([&] { EXPECT_EQ(readv(timer.fd(), &into, 1), ssize_t{sizeof times}); }),
             seconds(60));
   EXPECT_EQ(times, 1u);
+}
+
+// A signal interrupts poll(2) even if it does not wait, and the library looks at descriptors in
+// this way. The signals come from another process, as time stands while a thread of this one runs.
+TEST_F(ProgramTimeTest, ASignalWhileTheLibraryLooksAtATimerfdChangesNothing) {
+  constexpr int kRounds = 3000;
+  struct sigaction action {
+  }, before;
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  const std::string self = std::to_string(getpid());
+  const pid_t sender = fork();
+  if (sender == 0) {
+    execl("/bin/sh", "sh", "-c", "while kill -USR1 \"$0\"; do :; done", self.c_str(), nullptr);
+    _exit(127);
+  }
+  Timerfd timer;
+  EXPECT_EQ(Took([&] {
+              for (int round = 0; round < kRounds; round++) {
+                timer.Set(seconds(1));
+                uint64_t times = 0;
+                while (read(timer.fd(), &times, sizeof times) < 0) ASSERT_EQ(errno, EINTR);
+                EXPECT_EQ(times, 1u);
+              }
+            }),
+            seconds(kRounds));
+  kill(sender, SIGKILL);
+  EXPECT_EQ(waitpid(sender, nullptr, 0), sender);
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 // Neither thread is in a wait that the library sees.

@@ -1,6 +1,7 @@
 """Calls of several threads at the same time, and signals, cancellation and locks around calls."""
 
 import os
+import platform
 
 from programs import LIMIT_S, OUTPUT, build, run  # before `emulated`
 import emulated
@@ -118,6 +119,19 @@ def a_signal_within_a_yield_of_a_blocking_call_ends_it_like_read():
             r"^0 alarms, with SA_RESTART 1$", r"^rdma_get_cm_event: 0 yields$")
 
 
+def a_signal_while_a_call_is_late_is_no_end_of_the_host():
+    if platform.machine() != "x86_64":
+        raise emulated.Skip("the program makes its system calls by itself")
+    rule = os.path.join(OUTPUT, "late_call.toml")
+    with open(rule, "w") as text:
+        text.write('[[fault]]\nat = "call.dealloc_pd"\ndelay_ms = 500\n')
+    with Emulator() as emulator:
+        program = emulator.start("guest", free_addresses(1)[0], [build("late_call", "-rdynamic")],
+                                 ["--scenario", rule])
+        program.wait(LIMIT_S)
+        program.expect(r"^freed$")
+
+
 def a_handler_jumps_out_of_a_blocking_call_after_each_instruction():
     if emulated.UNDER_LAYER or emulated.CHECKS:
         raise emulated.Skip("the layer's own steps cannot be left")
@@ -135,4 +149,5 @@ CASES = (
     a_thread_that_is_cancelled_in_the_library_leaves_no_lock_and_takes_no_event,
     a_thread_takes_the_lock_under_which_another_one_polls,
     a_signal_within_a_yield_of_a_blocking_call_ends_it_like_read,
+    a_signal_while_a_call_is_late_is_no_end_of_the_host,
     a_handler_jumps_out_of_a_blocking_call_after_each_instruction)

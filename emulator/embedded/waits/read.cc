@@ -29,7 +29,7 @@ bool AwaitReadable(int fd) {
   hosts.Look(/*found_nothing=*/false);
   pollfd readable{fd, POLLIN, 0};
   // poll(2) reports files and invalid descriptors as ready, too.
-  if (Libc().poll(&readable, 1, 0) != 0 || !IsCounter(fd)) return true;
+  if (CountReady({&readable, 1}) != 0 || !IsCounter(fd)) return true;
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return true;
   return hosts.DriveWait({.fds = {&readable, 1}, .is_foreign = true, .what = "read"},

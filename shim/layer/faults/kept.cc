@@ -69,7 +69,7 @@ bool IsOver(const Kept& kept) {
   if (kept.wait < 0) return true;
   pollfd reply{kept.wait, POLLIN, 0};
   const int error = errno;
-  const bool is_over = poll(&reply, 1, 0) != 0;
+  const bool is_over = poll(&reply, 1, 0) > 0;
   errno = error;
   return is_over;
 }
