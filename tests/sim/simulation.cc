@@ -1,6 +1,7 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <set>
 
@@ -51,6 +52,7 @@ class Simulation {
   // Receives that each queue gets at once while the operations end.
   static constexpr uint32_t kReceivesWhenCalm = 2;
   static constexpr Duration kCalmStep = std::chrono::milliseconds(10);
+  static constexpr Duration kLongestCalmStep = std::chrono::seconds(1);
   // One of so many takes of copies is followed by a stop of at most this length.
   static constexpr uint32_t kStopsOneOf = 50;
   static constexpr uint32_t kLongestStop_ns = 50'000'000;
@@ -355,21 +357,12 @@ class Simulation {
     traffic_.KeepReceiving();
     connections_.CalmDown();
     ContinueDrained();
-    // After a complaint no time passes.
-    const auto has_ended = [this] {
-      return traffic_.Outstanding() == 0 || !world_.verdict().clean();
-    };
-    // A program may have no memory for a receive now, because other receives have it. It tries
-    // again later.
-    for (const Time end = world_.now() + traffic_.Bound(); !has_ended() && world_.now() < end;) {
-      for (const auto& endpoint : traffic_.endpoints()) {
-        if (endpoint->stage != Stage::kGone) traffic_.PostReceives(*endpoint, kReceivesWhenCalm);
-      }
-      world_.RunUntil(has_ended, std::min(end, world_.now() + kCalmStep));
-    }
+    RunAndReceive([this] { return traffic_.Outstanding() == 0; }, traffic_.Bound(), kCalmStep);
     traffic_.ExpectAllEnded();
-    world_.RunUntil([this] { return !connections_.IsWaiting(); },
-                    world_.now() + connections_.Bound());
+    // Requests that need not end may still wait for receives. Each of them asks again every few
+    // microseconds.
+    RunAndReceive([this] { return !connections_.IsWaiting(); }, connections_.Bound(),
+                  kLongestCalmStep);
     connections_.Finish();
     // Datagrams that are still in flight arrive and must have no effect.
     world_.RunUntil([] { return false; }, world_.now() + plan_.most_delay * 2);
@@ -381,6 +374,22 @@ class Simulation {
       world_.verdict().Complain(
           "icrc", std::to_string(world_.corrupt_received()) + " corrupted datagrams arrived, " +
                       std::to_string(world_.bad_icrcs()) + " were dropped for their ICRC");
+    }
+  }
+
+  // Runs until `is_done`, at most for `longest`, and posts receives meanwhile. A program may have
+  // no memory for a receive now, because other receives have it. It tries again after a step. The
+  // steps grow to `longest_step`.
+  void RunAndReceive(const std::function<bool()>& is_done, Duration longest,
+                     Duration longest_step) {
+    const Time end = world_.now() + longest;
+    // After a complaint no time passes.
+    for (Duration step = kCalmStep; !is_done() && world_.now() < end && world_.verdict().clean();
+         step = std::min(2 * step, longest_step)) {
+      for (const auto& endpoint : traffic_.endpoints()) {
+        if (endpoint->stage != Stage::kGone) traffic_.PostReceives(*endpoint, kReceivesWhenCalm);
+      }
+      world_.RunUntil(is_done, std::min(end, world_.now() + step));
     }
   }
 
