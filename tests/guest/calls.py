@@ -1,7 +1,6 @@
 """Calls of several threads at the same time, and signals, cancellation and locks around calls."""
 
 import os
-import platform
 
 from programs import LIMIT_S, OUTPUT, build, run  # before `emulated`
 import emulated
@@ -120,8 +119,6 @@ def a_signal_within_a_yield_of_a_blocking_call_ends_it_like_read():
 
 
 def a_signal_while_a_call_is_late_is_no_end_of_the_host():
-    if platform.machine() != "x86_64":
-        raise emulated.Skip("the program makes its system calls by itself")
     rule = os.path.join(OUTPUT, "late_call.toml")
     with open(rule, "w") as text:
         text.write('[[fault]]\nat = "call.dealloc_pd"\ndelay_ms = 500\n')

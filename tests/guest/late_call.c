@@ -1,6 +1,8 @@
 /* A call that its host answers late. The library then looks whether the host has ended. A signal
  * interrupts each second look, as the kernel does even if ppoll(2) does not wait. The program's own
  * syscall(2) does this here, because the moment is too short for a real signal. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdarg.h>
@@ -10,37 +12,22 @@
 
 #include "need.h"
 
-enum { kArguments = 6 };
-
 static int interrupts_looks, looks;
 
-static long call_kernel(long number, const long* argument) {
-  long result;
-  register long r10 __asm__("r10") = argument[3];
-  register long r8 __asm__("r8") = argument[4];
-  register long r9 __asm__("r9") = argument[5];
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "0"(number), "D"(argument[0]), "S"(argument[1]), "d"(argument[2]), "r"(r10),
-                     "r"(r8), "r"(r9)
-                   : "rcx", "r11", "memory");
-  return result;
-}
-
 long syscall(long number, ...) {
+  enum { kArguments = 6 }; /* as many as a system call can have */
   if (number == SYS_ppoll && interrupts_looks && looks++ % 2 == 0) {
     errno = EINTR;
     return -1;
   }
-  long argument[kArguments];
+  static __typeof__(&syscall) next;
+  if (next == NULL) next = (__typeof__(next))dlsym(RTLD_NEXT, "syscall");
+  long a[kArguments];
   va_list arguments;
   va_start(arguments, number);
-  for (int i = 0; i < kArguments; i++) argument[i] = va_arg(arguments, long);
+  for (int i = 0; i < kArguments; i++) a[i] = va_arg(arguments, long);
   va_end(arguments);
-  const long result = call_kernel(number, argument);
-  if (result >= 0 || result < -4095) return result;
-  errno = (int)-result;
-  return -1;
+  return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 int main(void) {
