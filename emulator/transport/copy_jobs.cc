@@ -119,6 +119,7 @@ JobTicket CopyJobs::OfferTo(Time now, GroupShare& share, const QueuePair& reques
                   .other = other.handle,
                   .from = SideOf(from),
                   .to = SideOf(to),
+                  .length = from.length(),
                   .offered_at = now},
                  {pid, push, own.ranges(), far.ranges()});
 }
@@ -145,6 +146,7 @@ JobTicket CopyJobs::OfferToHost(Time now, const QueuePair& qp, const Pieces& fro
                   .other = qp.handle,
                   .from = SideOf(from),
                   .to = {},
+                  .length = from.length(),
                   .offered_at = now,
                   .is_to_host = true,
                   .awaits_destination = is_referred},
@@ -227,7 +229,7 @@ JobOutcome CopyJobs::StateOf(Time now, JobOffer& offer) {
 std::optional<Time> CopyJobs::DeadlineOf(JobTicket ticket) {
   const JobOffer& offer = Of(ticket);
   const bool ended = offer.share == nullptr || offer.withdrawn;
-  if (ended) return offer.offered_at + kOfferFor;
+  if (ended) return offer.offered_at;
   const CopyJob::State state = JobOf(offer).Now();
   if (IsUntaken(state)) return EndOf(offer);
   return IsInUse(state) ? std::optional(LookAt(offer)) : std::nullopt;
@@ -245,7 +247,7 @@ Time CopyJobs::EndOf(const JobOffer& offer) {
   const bool is_busy =
       std::atomic_ref(offer.share->jobs->busy).load(std::memory_order_relaxed) != 0;
   return std::max(offer.offered_at, BoardOf(*offer.share).copied_at) +
-         (is_busy ? kOfferWhileBusyFor : kOfferFor);
+         (is_busy ? kOfferWhileBusyFor : OfferFor(offer.length));
 }
 
 Time CopyJobs::LookAt(const JobOffer& offer) {

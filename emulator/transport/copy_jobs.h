@@ -21,10 +21,14 @@ namespace rdmaemu::transport {
 inline constexpr uint64_t kMinJobBytes = 4096;
 // The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
-// The host makes a copy itself when no thread takes the offer within this time, and no thread of
-// the program ended another copy within this time. (A thread takes offers of at most 1 MiB at once.
-// The next offers wait meanwhile.)
-inline constexpr Duration kOfferFor = std::chrono::microseconds(30);
+// The host makes a copy of so many bytes itself when no thread takes the offer within this time,
+// and no thread of the program ended another copy within this time. (A thread takes offers of at
+// most 1 MiB at once. The next offers wait meanwhile.) The host waits for a large copy about as
+// long as it would need to make the copy. So a thread that fetches a completion event, or posts its
+// next requests, still makes the copy.
+constexpr Duration OfferFor(uint64_t bytes) {
+  return std::chrono::microseconds(30) + std::chrono::microseconds(256) * bytes / (1 << 20);
+}
 // The same limit while a thread of the program makes other copies.
 inline constexpr Duration kOfferWhileBusyFor = std::chrono::milliseconds(1);
 // How long a copy awaits the host that may name its destination. Afterwards this host makes it.
@@ -62,6 +66,7 @@ struct JobOffer {
   uint32_t slot = 0;
   Handle requester = 0, other = 0;  // the QPs of the train
   JobSide from, to;
+  uint64_t length = 0;  // bytes
   Time offered_at{};
   Time looked_at{};  // when the host last looked whether the copy's thread was stopped
   bool withdrawn = false;

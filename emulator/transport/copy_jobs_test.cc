@@ -46,12 +46,32 @@ TEST_F(CopyJobsTest, AnOfferThatNobodyTakesIsTheHosts) {
   Write(1, 0);
   Work();
   ExpectSent({});
-  EXPECT_EQ(world.a.engine.NextDeadline(), world.now + kOfferFor);
-  world.now += kOfferFor;
+  EXPECT_EQ(world.a.engine.NextDeadline(), world.now + OfferFor(kSize));
+  world.now += OfferFor(kSize);
   Work();
   ExpectSent({1});
   EXPECT_TRUE(Arrived(0));
   EXPECT_FALSE(Job(0).Claim(CopyJob::kTaken)) << "it is too late to take it";
+}
+
+TEST_F(CopyJobsTest, ALargeCopyIsOfferedForLonger) {
+  std::vector<Duration> limits;
+  for (const uint32_t bytes : {uint32_t{kMinJobBytes}, 4 * kSize}) {
+    Poll();
+    x.Post(RdmaWr(IBV_WR_RDMA_WRITE, bytes, y, 0), {x.Sge(0, bytes)});
+    world.Ring(x);
+    Work();
+    const auto deadline = world.a.engine.NextDeadline();
+    ASSERT_TRUE(deadline);
+    limits.push_back(*deadline - world.now);
+    world.now = *deadline - Duration(1);
+    Work();
+    ExpectSent({});
+    world.now += Duration(1);
+    Work();
+    ExpectSent({bytes});
+  }
+  EXPECT_GE(limits[1] - limits[0], std::chrono::microseconds(60));
 }
 
 TEST_F(CopyJobsTest, WritesAreOfferedTogetherAndCompleteInTheirOrder) {
@@ -297,7 +317,7 @@ TEST_F(CopyJobsTest, OfTwoWritesToTheSameBytesTheLastOneStays) {
     Do(first + 1);
     Take(first + 2);
     Do(first + 2);
-    world.now += kOfferFor;
+    world.now += OfferFor(kSize);
     Work();
     ExpectSent({0, 1, 2});
     EXPECT_TRUE(
@@ -312,11 +332,11 @@ TEST_F(CopyJobsTest, OffersBehindAnOverdueOneAreTakenBack) {
   Poll();
   Write(1, 0);
   Work();
-  world.now += kOfferFor / 2;
+  world.now += OfferFor(kSize) / 2;
   for (uint32_t i = 1; i < 3; i++) Write(i + 1, i * kSize);
   Work();
   ASSERT_EQ(jobs->offered, 3u);
-  world.now += kOfferFor / 2;
+  world.now += OfferFor(kSize) / 2;
   Work();
   for (uint32_t i = 0; i < 3; i++) EXPECT_FALSE(Job(i).Claim(CopyJob::kTaken)) << i;
   ExpectSent({1, 2, 3});
@@ -329,14 +349,14 @@ TEST_F(CopyJobsTest, TheHostWaitsForAThreadThatHasTakenALaterOffer) {
   Work();
   Take(0);
   Take(1);
-  world.now += kOfferFor;
+  world.now += OfferFor(kSize);
   Work();
   ExpectSent({});
   Do(0);
   Do(1);
   Work();
   ExpectSent({1, 2});
-  world.now += kOfferFor - Duration(1);
+  world.now += OfferFor(kSize) - Duration(1);
   Work();
   EXPECT_EQ(Job(2).Now(), CopyJob::kOffered) << "the thread has just ended other copies";
   world.now += Duration(1);

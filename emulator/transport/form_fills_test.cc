@@ -140,7 +140,7 @@ TEST_F(FormFillsTest, ABusyProgramHasMoreTime) {
   jobs->busy = 1;
   Write(1, 0, kSize);
   Work();
-  world.now += 2 * kOfferFor;
+  world.now += 2 * OfferFor(kSize);
   Work();
   EXPECT_TRUE(world.a.engine.AwaitsForms());
   world.now += kOfferWhileBusyFor;

@@ -238,7 +238,7 @@ TEST_F(FormTargetsTest, OverdueOffersEndTogether) {
   ASSERT_TRUE(Direct(0));
   ASSERT_TRUE(Direct(1));
   Work();
-  world.now += kOfferFor;
+  world.now += OfferFor(kSize);
   Work();
   EXPECT_FALSE(Job(0).Claim(CopyJob::kTaken));
   EXPECT_FALSE(Job(1).Claim(CopyJob::kTaken));

@@ -66,7 +66,7 @@ class PayloadOwner {
                   const Pieces& to, JobTicket behind) {
     return jobs_.Offer(now, requester, other, from, to, behind);
   }
-  // Returns the copy's outcome. An offer that no thread takes ends after a time limit (kOfferFor).
+  // Returns the copy's outcome. An offer that no thread takes ends after a time limit (OfferFor).
   JobOutcome OutcomeOf(Time now, JobTicket ticket) { return jobs_.OutcomeOf(now, ticket); }
   // Returns the time of the next OutcomeOf call. A thread that copies rings a doorbell when it has
   // ended.
