@@ -110,8 +110,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
   cq.lock.Lock();
   int taken = PollLocked(cq, count, out);
-  if (taken < count && cq.lanes != nullptr) {
-    AwaitMovedMessages(cq);
+  if (taken < count && cq.lanes != nullptr && AwaitMovedMessages(cq)) {
     taken += PollLocked(cq, count - taken, out + taken);
   }
   cq.lock.Unlock();

@@ -40,9 +40,7 @@ bool TakeCurrent(CompletionQueue& cq) {
   } else {
     const auto take = [&cq] { return TakeFromRing(cq) || TakeFromLane(cq); };
     if (!take()) {
-      if (cq.lanes == nullptr) return false;
-      AwaitMovedMessages(cq);
-      if (!take()) return false;
+      if (cq.lanes == nullptr || !AwaitMovedMessages(cq) || !take()) return false;
     }
   }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);

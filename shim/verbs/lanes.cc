@@ -18,8 +18,13 @@
 namespace rdmaemu::shim {
 namespace {
 
-// The most receives that one call checks. The next call continues.
+// The most receives that one post checks. The next one continues. A poll checks as many as the lane
+// takes messages at a time.
 constexpr uint32_t kMostChecked = 1024;
+constexpr uint32_t kMostCheckedByPoll = SendLane::kMessages;
+// How many polls in vain look whether a closed lane is open again. In a conversation through hosts,
+// a program polls so often until the next message arrives.
+constexpr uint32_t kPollsOfClosed = 1000;
 // How often a poll yields to a host that moves messages. A peer that writes false numbers must not
 // stop it.
 constexpr int kMaxYieldsForMoving = 10000;
@@ -146,6 +151,24 @@ void SetListed(QueuePair& qp, bool is_listed) {
   }
 }
 
+// Takes messages from an open lane, which the queue pair has mapped. The caller holds the receive
+// lock, the lock of the queue, and a LaneListGuard.
+bool UseOffer(QueuePair& qp, const LaneOffer& offer) {
+  ReceivedLane& mine = qp.received;
+  mine.id = offer.lane;
+  mine.number = offer.number;
+  mine.receive_index = mine.next_checked = offer.receive_index;
+  mine.room = 0;
+  mine.room_bytes = kMaxLaneBytes;
+  mine.region = offer.region;
+  mine.completion = offer.completion;
+  mine.vain_polls = 0;
+  SetListed(qp, true);
+  if (UseLaneEvents(qp)) return true;
+  mine.number = 0;  // the next call tries again
+  return false;
+}
+
 // Uses the lane that the host offers now. Returns false if there is none.
 bool Open(QueuePair& qp) {
   const LaneOffer offer = qp.control->lane.Read();
@@ -174,16 +197,7 @@ bool Open(QueuePair& qp) {
       return false;
     }
     if (lane != mine.lane) unused = std::exchange(mine.lane, lane);
-    mine.id = offer.lane;
-    mine.number = offer.number;
-    mine.receive_index = mine.next_checked = offer.receive_index;
-    mine.room = 0;
-    mine.room_bytes = kMaxLaneBytes;
-    mine.region = offer.region;
-    mine.completion = offer.completion;
-    SetListed(qp, true);
-    is_usable = UseLaneEvents(qp);
-    if (!is_usable) mine.number = 0;  // the next call tries again
+    is_usable = UseOffer(qp, offer);
     cq.lock.Unlock();
   }
   if (unused != nullptr && may_unmap) client::UnmapLane(unused);
@@ -198,6 +212,40 @@ uint32_t BytesOf(const ReceivedLane& lane, const rxe_recv_wqe& wqe) {
     return 0;
   }
   return sge.length;
+}
+
+// Lets the peer add messages for receives that were not checked. The caller holds the receive lock.
+void AddRoom(QueuePair& qp, uint32_t most) {
+  ReceivedLane& mine = qp.received;
+  const uint32_t before = mine.room, producer = qp.recv_ring.Producer();
+  while (mine.next_checked != producer && mine.room - before < most) {
+    const uint32_t bytes = BytesOf(mine, *qp.recv_ring.SlotAs<rxe_recv_wqe>(mine.next_checked));
+    if (bytes == 0) break;
+    mine.room_bytes = std::min(mine.room_bytes, bytes);
+    mine.next_checked = qp.recv_ring.Next(mine.next_checked);
+    mine.room++;
+  }
+  if (mine.room != before) mine.lane->SetRoom(mine.number, mine.room, mine.room_bytes);
+}
+
+// Returns true if the host has opened the queue pair's lane since the program has used it.
+bool IsOpenAgain(const QueuePair& qp) {
+  const uint32_t number = qp.control->lane.Number();
+  return number != 0 && number != qp.received.number;
+}
+
+// Uses such a lane. A program that posts many receives at a time would otherwise give room for
+// messages seldom. Returns false if this thread cannot. The caller holds the lock of the queue, and
+// a LaneListGuard.
+bool OpenAgain(QueuePair& qp) {
+  if (!IsOpenAgain(qp) || client::OtherOwner() != 0 || !client::MayCall()) return false;
+  // PostRecv takes these locks in the other order, so this does not wait.
+  if (!qp.recv_lock.TryLock()) return false;
+  const LaneOffer offer = qp.control->lane.Read();
+  const bool is_usable = offer.number != 0 && offer.lane == qp.received.id && UseOffer(qp, offer);
+  if (is_usable) AddRoom(qp, kMostCheckedByPoll);
+  qp.recv_lock.Unlock();
+  return is_usable;
 }
 
 // The messages that the lane has for the program.
@@ -226,19 +274,21 @@ bool IsOver(const ReceivedLane& mine) {
          mine.lane->IsQuiet();
 }
 
-// Removes the queue pairs from the queue's list whose lanes are over. A poll looks at each queue
-// pair in the list. The next opening adds it again.
-void RemoveClosed(CompletionQueue& cq) {
-  QueuePair* over = nullptr;
-  for (QueuePair* qp = cq.lanes; qp != nullptr && over == nullptr; qp = qp->received.next) {
-    if (IsOver(qp->received)) over = qp;
+// Uses the lanes of the queue's list again that their hosts have opened again, and removes the
+// queue pairs whose lanes stay closed. Each poll looks at each queue pair in the list. The next
+// opening adds it again.
+void RenewClosed(CompletionQueue& cq) {
+  bool has_renewed = false;
+  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    if (!IsOver(qp->received)) continue;
+    has_renewed |= ++qp->received.vain_polls >= kPollsOfClosed || IsOpenAgain(*qp);
   }
-  if (over == nullptr) return;
+  if (!has_renewed) return;
   // Open takes these two locks in the other order, so this does not wait.
   const LaneListGuard list_guard(std::try_to_lock);
   if (!list_guard) return;
   for (QueuePair **link = &cq.lanes, *qp = *link; qp != nullptr; qp = *link) {
-    if (IsOver(qp->received)) {
+    if (IsOver(qp->received) && !OpenAgain(*qp) && qp->received.vain_polls >= kPollsOfClosed) {
       *link = std::exchange(qp->received.next, nullptr);
     } else {
       link = &qp->received.next;
@@ -325,15 +375,7 @@ void GiveRoom(QueuePair& qp) {
   const uint32_t number = qp.control->lane.Number();
   if (number == 0 || client::OtherOwner() != 0 || !client::MayCall()) return;
   if (number != mine.number && !Open(qp)) return;
-  const uint32_t before = mine.room, producer = qp.recv_ring.Producer();
-  while (mine.next_checked != producer && mine.room - before < kMostChecked) {
-    const uint32_t bytes = BytesOf(mine, *qp.recv_ring.SlotAs<rxe_recv_wqe>(mine.next_checked));
-    if (bytes == 0) break;
-    mine.room_bytes = std::min(mine.room_bytes, bytes);
-    mine.next_checked = qp.recv_ring.Next(mine.next_checked);
-    mine.room++;
-  }
-  if (mine.room != before) mine.lane->SetRoom(mine.number, mine.room, mine.room_bytes);
+  AddRoom(qp, kMostChecked);
 }
 
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
@@ -350,14 +392,18 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   return taken;
 }
 
-void AwaitMovedMessages(CompletionQueue& cq) {
+bool AwaitMovedMessages(CompletionQueue& cq) {
+  bool may_have_moved = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    // An earlier poll has seen the others closed, and all their messages placed.
+    may_have_moved |= qp->received.vain_polls == 0;
     SendLane& lane = *qp->received.lane;
     for (int i = 0; i < kMaxYieldsForMoving && !lane.IsQuiet() && !client::HostIsGone(); i++) {
       client::YieldToHost();
     }
   }
-  RemoveClosed(cq);
+  RenewClosed(cq);
+  return may_have_moved;
 }
 
 bool MayHaveMessages(CompletionQueue& cq) {

@@ -21,9 +21,10 @@ void GiveRoom(QueuePair& qp);
 // `out`. Completions in the ring precede all messages: takes none while the ring has one. The
 // caller holds the queue's lock.
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count);
-// Waits until the messages that the host has taken from lanes are in the ring. A poll that may
-// return more must look at the ring once more. The caller holds the queue's lock.
-void AwaitMovedMessages(CompletionQueue& cq);
+// Waits until the messages that the host has taken from lanes are in the ring. Returns true if
+// there may be some: then a poll that may return more must look at the ring once more. The caller
+// holds the queue's lock.
+bool AwaitMovedMessages(CompletionQueue& cq);
 // Returns true if a lane of the queue may have a message. Any thread may call this.
 bool MayHaveMessages(CompletionQueue& cq);
 

@@ -110,7 +110,8 @@ struct ReceivedLane {
   uint32_t receive_index;
   PermittedRegion region;
   ib_uverbs_wc completion;
-  QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too
+  QueuePair* next;      // CompletionQueue::lanes; changed under LaneListGuard, too
+  uint32_t vain_polls;  // since the lane was closed
   // Under the lock of the CQ's channel.
   bool has_events;              // is in Channel::lanes
   QueuePair* next_with_events;  // Channel::lanes

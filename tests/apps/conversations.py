@@ -17,11 +17,12 @@ MESSAGES = 20000
 MOST_BY_HOSTS = 5
 
 
-def counters_of(hosts, options):
-    """The counters of all hosts after a conversation, added up."""
+def counters_of(hosts, options, receives, polled):
+    """The counters of all hosts after a conversation, added up. One call posts so many receives, and one
+    returns at most so many completions."""
     addresses = free_addresses(len(hosts))
     port = str(free_tcp_port())
-    program = [TALKER, addresses[0], port, str(MESSAGES)]
+    program = [TALKER, addresses[0], port, str(MESSAGES), str(receives), str(polled)]
     with Emulator() as emulator:
         holders = []
         for host, address in zip(hosts, addresses):
@@ -41,15 +42,15 @@ def counters_of(hosts, options):
                 for name in ("messages_sent", "messages_by_permit", "messages_by_lane")}
 
 
-def keeps_to_lanes(hosts):
-    counters = counters_of(hosts, ())
+def keeps_to_lanes(hosts, receives=1, polled=2):
+    counters = counters_of(hosts, (), receives, polled)
     by_hosts = counters["messages_sent"] - counters["messages_by_lane"]
     if counters["messages_sent"] < 2 * MESSAGES or by_hosts * 100 > counters["messages_sent"] * MOST_BY_HOSTS:
         raise Failure("of %d messages, %d passed hosts: %s" % (counters["messages_sent"], by_hosts, counters))
 
 
 def passes_hosts(hosts, options):
-    counters = counters_of(hosts, options)
+    counters = counters_of(hosts, options, 1, 2)
     if counters["messages_sent"] < 2 * MESSAGES or counters["messages_by_lane"] + counters["messages_by_permit"] > 0:
         raise Failure("%s" % counters)
 
@@ -59,6 +60,10 @@ if __name__ == "__main__":
     sys.exit(emulated.run_cases("conversations", [
         ("one_host", lambda: keeps_to_lanes(("a",))),
         ("two_hosts", lambda: keeps_to_lanes(("a", "b"))),
+        # With many receives posted at a time, a closed lane is found open by polls only.
+        ("one_host_receives_in_lists", lambda: keeps_to_lanes(("a",), 16, 16)),
+        ("two_hosts_receives_in_lists", lambda: keeps_to_lanes(("a", "b"), 16, 16)),
+        ("two_hosts_receives_in_lists_polled_singly", lambda: keeps_to_lanes(("a", "b"), 16, 1)),
         ("one_host_without_shortcuts", lambda: passes_hosts(("a",), off)),
         ("two_hosts_without_shortcuts", lambda: passes_hosts(("a", "b"), off)),
         ("two_hosts_by_udp", lambda: passes_hosts(("a", "b"), ("--wire", "udp"))),

@@ -1,7 +1,9 @@
 // Two programs that answer each other's SENDs, and poll. Most messages have 8 bytes. A few are far
 // too large for a lane (emulator/abi/send_lane.h).
-//   talker ADDRESS PORT MESSAGES          listens
-//   talker ADDRESS PORT MESSAGES client   connects, and sends first
+//   talker ADDRESS PORT MESSAGES RECEIVES POLLED          listens
+//   talker ADDRESS PORT MESSAGES RECEIVES POLLED client   connects, and sends first
+// RECEIVES is the number of receives that one call posts (at most 16), and POLLED the most
+// completions of one poll (at most 16).
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -19,6 +21,7 @@ constexpr uint32_t kMessagesForOneLarge = 500;
 // One of so many messages is signalled, because completions free the send queue.
 constexpr uint32_t kMessagesForOneSignal = 16;
 constexpr uint32_t kDepth = 2 * kMessagesForOneSignal;
+constexpr uint32_t kMostAtOnce = 16;
 
 void Check(bool holds, const char* what) {
   if (holds) return;
@@ -26,9 +29,13 @@ void Check(bool holds, const char* what) {
   exit(1);
 }
 
+struct AtOnce {
+  uint32_t receives, polled;
+};
+
 class Talker {
  public:
-  Talker(const char* address, const char* port, bool is_client);
+  Talker(const char* address, const char* port, AtOnce at_once, bool is_client);
   ~Talker();
   // Does not wait for the completion: the peer's answer can be faster than the acknowledgement.
   void Send(uint32_t number);
@@ -39,18 +46,24 @@ class Talker {
 
  private:
   void CreateQp();
-  void PostReceive();
+  void PostReceives();
   void Poll();
 
+  const AtOnce at_once_;
   rdma_cm_id *listener_ = nullptr, *id_ = nullptr;
   ibv_cq* cq_ = nullptr;
   std::vector<uint8_t> sent_, received_;
   ibv_mr *send_mr_ = nullptr, *receive_mr_ = nullptr;
   uint32_t signalled_ = 0, sends_ = 0, receives_ = 0;  // the last two: completed
+  uint32_t used_;                                      // receives that are not posted again
 };
 
-Talker::Talker(const char* address, const char* port, bool is_client)
-    : sent_(kLarge), received_(kLarge) {
+Talker::Talker(const char* address, const char* port, AtOnce at_once, bool is_client)
+    : at_once_(at_once),
+      sent_(kLarge),
+      received_(kLarge),
+      // The two programs post their lists at different times.
+      used_(is_client ? 0 : at_once.receives / 2) {
   rdma_addrinfo hints{}, *found = nullptr;
   hints.ai_port_space = RDMA_PS_TCP;
   if (!is_client) hints.ai_flags = RAI_PASSIVE;
@@ -79,7 +92,7 @@ void Talker::CreateQp() {
   send_mr_ = rdma_reg_msgs(id_, sent_.data(), sent_.size());
   receive_mr_ = rdma_reg_msgs(id_, received_.data(), received_.size());
   Check(send_mr_ != nullptr && receive_mr_ != nullptr, "rdma_reg_msgs");
-  for (uint32_t i = 0; i < kDepth; i++) PostReceive();
+  for (uint32_t posted = 2 * used_; posted < kDepth; posted += at_once_.receives) PostReceives();
 }
 
 Talker::~Talker() {
@@ -92,8 +105,13 @@ Talker::~Talker() {
   if (listener_ != nullptr) rdma_destroy_ep(listener_);
 }
 
-void Talker::PostReceive() {
-  Check(rdma_post_recv(id_, nullptr, received_.data(), kLarge, receive_mr_) == 0, "rdma_post_recv");
+void Talker::PostReceives() {
+  ibv_sge sge{reinterpret_cast<uint64_t>(received_.data()), kLarge, receive_mr_->lkey};
+  ibv_recv_wr requests[kMostAtOnce]{}, *bad = nullptr;
+  for (uint32_t i = 0; i < at_once_.receives; i++) {
+    requests[i] = {0, i + 1 < at_once_.receives ? &requests[i + 1] : nullptr, &sge, 1};
+  }
+  Check(ibv_post_recv(id_->qp, requests, &bad) == 0, "ibv_post_recv");
 }
 
 void Talker::Send(uint32_t number) {
@@ -111,7 +129,9 @@ void Talker::Receive(uint32_t number) {
   uint32_t arrived = 0;
   memcpy(&arrived, received_.data(), sizeof arrived);
   Check(arrived == number, "another message arrived");
-  PostReceive();
+  if (++used_ < at_once_.receives) return;
+  PostReceives();
+  used_ = 0;
 }
 
 void Talker::AwaitSent() {
@@ -119,8 +139,8 @@ void Talker::AwaitSent() {
 }
 
 void Talker::Poll() {
-  ibv_wc completions[2];
-  const int count = ibv_poll_cq(cq_, 2, completions);
+  ibv_wc completions[kMostAtOnce];
+  const int count = ibv_poll_cq(cq_, static_cast<int>(at_once_.polled), completions);
   Check(count >= 0, "ibv_poll_cq");
   for (int i = 0; i < count; i++) {
     Check(completions[i].status == IBV_WC_SUCCESS, ibv_wc_status_str(completions[i].status));
@@ -131,12 +151,16 @@ void Talker::Poll() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Check(argc >= 4, "usage: talker ADDRESS PORT MESSAGES [client]");
-  const bool is_client = argc > 4;
+  Check(argc >= 6, "usage: talker ADDRESS PORT MESSAGES RECEIVES POLLED [client]");
+  const bool is_client = argc > 6;
+  const auto number_at = [&](int i) {
+    return static_cast<uint32_t>(strtoul(argv[i], nullptr, 10));
+  };
+  const AtOnce at_once{number_at(4), number_at(5)};
+  Check(kMostAtOnce % at_once.receives == 0 && at_once.polled <= kMostAtOnce, "RECEIVES, POLLED");
   // The last message is signalled.
-  const auto messages = static_cast<uint32_t>(strtoul(argv[3], nullptr, 10)) /
-                        kMessagesForOneSignal * kMessagesForOneSignal;
-  Talker talker(argv[1], argv[2], is_client);
+  const uint32_t messages = number_at(3) / kMessagesForOneSignal * kMessagesForOneSignal;
+  Talker talker(argv[1], argv[2], at_once, is_client);
   for (uint32_t number = 1; number <= messages; number++) {
     if (is_client) talker.Send(number);
     talker.Receive(number);
