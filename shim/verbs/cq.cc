@@ -99,6 +99,7 @@ int PollLocked(CompletionQueue& cq, int count, ibv_wc* out) {
     if (consumer != producer) PrepareToPoll(cq, consumer);
   }
   if (taken > before_ring) cq.ring.SetConsumer(consumer);
+  for (int i = before_ring; i < taken; i++) RenewLane(cq, out[i].qp_num);
   if (cq.lanes != nullptr) taken += TakeFromLanes(cq, out + taken, count - taken);
   return taken;
 }
@@ -110,7 +111,8 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
   if (client::HostIsGone(base->handle)) return MinusOneWith(EIO);
   cq.lock.Lock();
   int taken = PollLocked(cq, count, out);
-  if (taken < count && cq.lanes != nullptr && AwaitMovedMessages(cq)) {
+  if (taken < count && cq.lanes != nullptr) {
+    AwaitMovedMessages(cq);
     taken += PollLocked(cq, count - taken, out + taken);
   }
   cq.lock.Unlock();

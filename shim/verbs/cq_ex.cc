@@ -24,6 +24,7 @@ bool TakeFromRing(CompletionQueue& cq) {
     FetchPayload(cq, consumer);
   }
   cq.ring.SetConsumer(cq.ring.Next(consumer));
+  RenewLane(cq, cq.current.wc.qp_num);
   return true;
 }
 
@@ -40,7 +41,9 @@ bool TakeCurrent(CompletionQueue& cq) {
   } else {
     const auto take = [&cq] { return TakeFromRing(cq) || TakeFromLane(cq); };
     if (!take()) {
-      if (cq.lanes == nullptr || !AwaitMovedMessages(cq) || !take()) return false;
+      if (cq.lanes == nullptr) return false;
+      AwaitMovedMessages(cq);
+      if (!take()) return false;
     }
   }
   cq.extended.status = static_cast<ibv_wc_status>(cq.current.wc.status);

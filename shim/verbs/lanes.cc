@@ -22,9 +22,6 @@ namespace {
 // takes messages at a time.
 constexpr uint32_t kMostChecked = 1024;
 constexpr uint32_t kMostCheckedByPoll = SendLane::kMessages;
-// How many polls in vain look whether a closed lane is open again. In a conversation through hosts,
-// a program polls so often until the next message arrives.
-constexpr uint32_t kPollsOfClosed = 1000;
 // How often a poll yields to a host that moves messages. A peer that writes false numbers must not
 // stop it.
 constexpr int kMaxYieldsForMoving = 10000;
@@ -151,7 +148,11 @@ void SetListed(QueuePair& qp, bool is_listed) {
   }
 }
 
-// Takes messages from an open lane, which the queue pair has mapped. The caller holds the receive
+QueuePair*& LanePlaceOf(CompletionQueue& cq, uint32_t qp_num) {
+  return cq.had_lanes[qp_num % CompletionQueue::kLanePlaces];
+}
+
+// Takes messages from an open lane, which the process has mapped. The caller holds the receive
 // lock, the lock of the queue, and a LaneListGuard.
 bool UseOffer(QueuePair& qp, const LaneOffer& offer) {
   ReceivedLane& mine = qp.received;
@@ -162,8 +163,8 @@ bool UseOffer(QueuePair& qp, const LaneOffer& offer) {
   mine.room_bytes = kMaxLaneBytes;
   mine.region = offer.region;
   mine.completion = offer.completion;
-  mine.vain_polls = 0;
   SetListed(qp, true);
+  LanePlaceOf(*Of(qp.base.recv_cq), qp.base.qp_num) = &qp;
   if (UseLaneEvents(qp)) return true;
   mine.number = 0;  // the next call tries again
   return false;
@@ -228,26 +229,6 @@ void AddRoom(QueuePair& qp, uint32_t most) {
   if (mine.room != before) mine.lane->SetRoom(mine.number, mine.room, mine.room_bytes);
 }
 
-// Returns true if the host has opened the queue pair's lane since the program has used it.
-bool IsOpenAgain(const QueuePair& qp) {
-  const uint32_t number = qp.control->lane.Number();
-  return number != 0 && number != qp.received.number;
-}
-
-// Uses such a lane. A program that posts many receives at a time would otherwise give room for
-// messages seldom. Returns false if this thread cannot. The caller holds the lock of the queue, and
-// a LaneListGuard.
-bool OpenAgain(QueuePair& qp) {
-  if (!IsOpenAgain(qp) || client::OtherOwner() != 0 || !client::MayCall()) return false;
-  // PostRecv takes these locks in the other order, so this does not wait.
-  if (!qp.recv_lock.TryLock()) return false;
-  const LaneOffer offer = qp.control->lane.Read();
-  const bool is_usable = offer.number != 0 && offer.lane == qp.received.id && UseOffer(qp, offer);
-  if (is_usable) AddRoom(qp, kMostCheckedByPoll);
-  qp.recv_lock.Unlock();
-  return is_usable;
-}
-
 // The messages that the lane has for the program.
 struct Waiting {
   uint32_t first, count;
@@ -274,21 +255,19 @@ bool IsOver(const ReceivedLane& mine) {
          mine.lane->IsQuiet();
 }
 
-// Uses the lanes of the queue's list again that their hosts have opened again, and removes the
-// queue pairs whose lanes stay closed. Each poll looks at each queue pair in the list. The next
-// opening adds it again.
-void RenewClosed(CompletionQueue& cq) {
-  bool has_renewed = false;
-  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    if (!IsOver(qp->received)) continue;
-    has_renewed |= ++qp->received.vain_polls >= kPollsOfClosed || IsOpenAgain(*qp);
+// Removes the queue pairs from the queue's list whose lanes are over. A poll looks at each queue
+// pair in the list. The next opening adds it again.
+void RemoveClosed(CompletionQueue& cq) {
+  QueuePair* over = nullptr;
+  for (QueuePair* qp = cq.lanes; qp != nullptr && over == nullptr; qp = qp->received.next) {
+    if (IsOver(qp->received)) over = qp;
   }
-  if (!has_renewed) return;
+  if (over == nullptr) return;
   // Open takes these two locks in the other order, so this does not wait.
   const LaneListGuard list_guard(std::try_to_lock);
   if (!list_guard) return;
   for (QueuePair **link = &cq.lanes, *qp = *link; qp != nullptr; qp = *link) {
-    if (IsOver(qp->received) && !OpenAgain(*qp) && qp->received.vain_polls >= kPollsOfClosed) {
+    if (IsOver(qp->received)) {
       *link = std::exchange(qp->received.next, nullptr);
     } else {
       link = &qp->received.next;
@@ -378,6 +357,24 @@ void GiveRoom(QueuePair& qp) {
   AddRoom(qp, kMostChecked);
 }
 
+void RenewLane(CompletionQueue& cq, uint32_t qp_num) {
+  QueuePair* const qp = LanePlaceOf(cq, qp_num);
+  if (qp == nullptr || qp->base.qp_num != qp_num) return;
+  const uint32_t number = qp->control->lane.Number();
+  if (number == 0 || number == qp->received.number || client::OtherOwner() != 0 ||
+      !client::MayCall()) {
+    return;
+  }
+  // PostRecv takes these locks in the other order, so this does not wait.
+  const LaneListGuard list_guard(std::try_to_lock);
+  if (!list_guard || !qp->recv_lock.TryLock()) return;
+  const LaneOffer offer = qp->control->lane.Read();
+  if (offer.number != 0 && offer.lane == qp->received.id && UseOffer(*qp, offer)) {
+    AddRoom(*qp, kMostCheckedByPoll);
+  }
+  qp->recv_lock.Unlock();
+}
+
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   int taken = 0;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
@@ -392,18 +389,14 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   return taken;
 }
 
-bool AwaitMovedMessages(CompletionQueue& cq) {
-  bool may_have_moved = false;
+void AwaitMovedMessages(CompletionQueue& cq) {
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    // An earlier poll has seen the others closed, and all their messages placed.
-    may_have_moved |= qp->received.vain_polls == 0;
     SendLane& lane = *qp->received.lane;
     for (int i = 0; i < kMaxYieldsForMoving && !lane.IsQuiet() && !client::HostIsGone(); i++) {
       client::YieldToHost();
     }
   }
-  RenewClosed(cq);
-  return may_have_moved;
+  RemoveClosed(cq);
 }
 
 bool MayHaveMessages(CompletionQueue& cq) {
@@ -436,6 +429,8 @@ void ForgetLanes(QueuePair& qp) {
       const LaneListGuard list_guard;
       ForkLockGuard guard(Of(qp.base.recv_cq)->lock);
       SetListed(qp, false);
+      QueuePair*& place = LanePlaceOf(*Of(qp.base.recv_cq), qp.base.qp_num);
+      if (place == &qp) place = nullptr;
     }
     if (EndLaneEvents(qp)) client::UnmapLane(qp.received.lane);
   }

@@ -17,14 +17,18 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index);
 // were posted. The caller holds the receive lock.
 void GiveRoom(QueuePair& qp);
 
+// Lets the peer of the queue pair with this number add messages again, if the host has opened its
+// lane again. Call this for each completion from the ring when it is consumed: the host opens a
+// lane before it shows the completion of the message before. The caller holds the queue's lock.
+void RenewLane(CompletionQueue& cq, uint32_t qp_num);
+
 // Takes messages from the lanes of the queue's queue pairs. Returns how many completions are in
 // `out`. Completions in the ring precede all messages: takes none while the ring has one. The
 // caller holds the queue's lock.
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count);
-// Waits until the messages that the host has taken from lanes are in the ring. Returns true if
-// there may be some: then a poll that may return more must look at the ring once more. The caller
-// holds the queue's lock.
-bool AwaitMovedMessages(CompletionQueue& cq);
+// Waits until the messages that the host has taken from lanes are in the ring. A poll that may
+// return more must look at the ring once more. The caller holds the queue's lock.
+void AwaitMovedMessages(CompletionQueue& cq);
 // Returns true if a lane of the queue may have a message. Any thread may call this.
 bool MayHaveMessages(CompletionQueue& cq);
 

@@ -77,7 +77,10 @@ struct CompletionQueue {
   ProgramMemory memory;  // cached checks for placing payloads
   CqEntry current;       // the entry of start_poll and next_poll
   uint32_t comp_events_reported;
-  QueuePair* lanes;      // those with a lane for messages (lanes.h); under `lock`
+  QueuePair* lanes;  // those with a lane for messages (lanes.h); under `lock`
+  // Those that have had a lane, by the number of the queue pair. The last one of a place counts.
+  static constexpr uint32_t kLanePlaces = 64;  // a power of two
+  QueuePair* had_lanes[kLanePlaces];
   uint32_t uses_events;  // 1: the program has armed the queue (cq_events.h)
   SendLane* armed_lane;  // the lane that may have the arming
   uint32_t lane_users;   // threads that use `armed_lane`
@@ -110,8 +113,7 @@ struct ReceivedLane {
   uint32_t receive_index;
   PermittedRegion region;
   ib_uverbs_wc completion;
-  QueuePair* next;      // CompletionQueue::lanes; changed under LaneListGuard, too
-  uint32_t vain_polls;  // since the lane was closed
+  QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too
   // Under the lock of the CQ's channel.
   bool has_events;              // is in Channel::lanes
   QueuePair* next_with_events;  // Channel::lanes

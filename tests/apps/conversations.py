@@ -64,6 +64,8 @@ if __name__ == "__main__":
         ("one_host_receives_in_lists", lambda: keeps_to_lanes(("a",), 16, 16)),
         ("two_hosts_receives_in_lists", lambda: keeps_to_lanes(("a", "b"), 16, 16)),
         ("two_hosts_receives_in_lists_polled_singly", lambda: keeps_to_lanes(("a", "b"), 16, 1)),
+        # A poll gives room for 64 messages only.
+        ("two_hosts_receives_in_long_lists", lambda: keeps_to_lanes(("a", "b"), 128, 16)),
         ("one_host_without_shortcuts", lambda: passes_hosts(("a",), off)),
         ("two_hosts_without_shortcuts", lambda: passes_hosts(("a", "b"), off)),
         ("two_hosts_by_udp", lambda: passes_hosts(("a", "b"), ("--wire", "udp"))),

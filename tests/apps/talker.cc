@@ -2,8 +2,8 @@
 // too large for a lane (emulator/abi/send_lane.h).
 //   talker ADDRESS PORT MESSAGES RECEIVES POLLED          listens
 //   talker ADDRESS PORT MESSAGES RECEIVES POLLED client   connects, and sends first
-// RECEIVES is the number of receives that one call posts (at most 16), and POLLED the most
-// completions of one poll (at most 16).
+// RECEIVES is the number of receives that one call posts, and POLLED the most completions of one
+// poll (at most 128 each).
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -20,8 +20,9 @@ constexpr uint32_t kSmall = 8, kLarge = 65536;
 constexpr uint32_t kMessagesForOneLarge = 500;
 // One of so many messages is signalled, because completions free the send queue.
 constexpr uint32_t kMessagesForOneSignal = 16;
-constexpr uint32_t kDepth = 2 * kMessagesForOneSignal;
-constexpr uint32_t kMostAtOnce = 16;
+constexpr uint32_t kSendDepth = 2 * kMessagesForOneSignal;
+constexpr uint32_t kMostAtOnce = 128;
+constexpr uint32_t kReceiveDepth = 2 * kMostAtOnce;
 
 void Check(bool holds, const char* what) {
   if (holds) return;
@@ -82,17 +83,18 @@ Talker::Talker(const char* address, const char* port, AtOnce at_once, bool is_cl
 }
 
 void Talker::CreateQp() {
-  cq_ = ibv_create_cq(id_->verbs, 2 * kDepth, nullptr, nullptr, 0);
+  cq_ = ibv_create_cq(id_->verbs, kSendDepth + kReceiveDepth, nullptr, nullptr, 0);
   Check(cq_ != nullptr, "ibv_create_cq");
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = cq_;
-  attributes.cap = {kDepth, kDepth, 1, 1, 0};
+  attributes.cap = {kSendDepth, kReceiveDepth, 1, 1, 0};
   attributes.qp_type = IBV_QPT_RC;
   Check(rdma_create_qp(id_, nullptr, &attributes) == 0, "rdma_create_qp");
   send_mr_ = rdma_reg_msgs(id_, sent_.data(), sent_.size());
   receive_mr_ = rdma_reg_msgs(id_, received_.data(), received_.size());
   Check(send_mr_ != nullptr && receive_mr_ != nullptr, "rdma_reg_msgs");
-  for (uint32_t posted = 2 * used_; posted < kDepth; posted += at_once_.receives) PostReceives();
+  for (uint32_t posted = 2 * used_; posted < kReceiveDepth; posted += at_once_.receives)
+    PostReceives();
 }
 
 Talker::~Talker() {
