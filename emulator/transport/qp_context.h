@@ -189,8 +189,8 @@ class Patience {
   void Succeeded() { vain_ = skips_left_ = 0; }
 
  private:
-  // A program opens a lane when it posts a receive. It may post many receives together, so as many
-  // attempts in a row may be in vain.
+  // A program uses its first lane when it posts a receive. It may post many receives together, so
+  // as many attempts in a row may be in vain.
   static constexpr uint32_t kPatience = 64;
   static constexpr uint32_t kMostDoublings = 10;
 
