@@ -99,7 +99,9 @@ int PollLocked(CompletionQueue& cq, int count, ibv_wc* out) {
     if (consumer != producer) PrepareToPoll(cq, consumer);
   }
   if (taken > before_ring) cq.ring.SetConsumer(consumer);
-  for (int i = before_ring; i < taken; i++) RenewLane(cq, out[i].qp_num);
+  for (int i = before_ring; i < taken; i++) {
+    if (i == before_ring || out[i].qp_num != out[i - 1].qp_num) RenewLane(cq, out[i].qp_num);
+  }
   if (cq.lanes != nullptr) taken += TakeFromLanes(cq, out + taken, count - taken);
   return taken;
 }

@@ -18,8 +18,9 @@ bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index);
 void GiveRoom(QueuePair& qp);
 
 // Lets the peer of the queue pair with this number add messages again, if the host has opened its
-// lane again. Call this for each completion from the ring when it is consumed: the host opens a
-// lane before it shows the completion of the message before. The caller holds the queue's lock.
+// lane again. Call this for each queue pair with a completion from the ring, when it is consumed:
+// the host opens a lane before it shows the completion of the message before. The caller holds the
+// queue's lock.
 void RenewLane(CompletionQueue& cq, uint32_t qp_num);
 
 // Takes messages from the lanes of the queue's queue pairs. Returns how many completions are in
