@@ -293,6 +293,9 @@ class Simulation {
     program.ForEachQueued([&](const CqEntry& entry) {
       if (entry.payload == kPayloadWaits) world_.tally().Count("fork.before_payload_is_polled");
     });
+    // A copy that another process makes during the fork may go to the parent's memory only, as with
+    // a real device. The model does not describe that memory.
+    for (const auto& each : programs_) each->process().FinishCopies();
     program.process().Fork(survivor);
   }
 
