@@ -21,13 +21,16 @@ namespace rdmaemu::transport {
 inline constexpr uint64_t kMinJobBytes = 4096;
 // The host makes no offers to a program that has not polled for this long.
 inline constexpr Duration kPollingWithin = std::chrono::microseconds(100);
-// The host makes a copy of so many bytes itself when no thread takes the offer within this time,
-// and no thread of the program ended another copy within this time. (A thread takes offers of at
-// most 1 MiB at once. The next offers wait meanwhile.) The host waits for a large copy about as
+// The host waits this long for a thread that takes an offer, and longer for a large copy: about as
 // long as it would need to make the copy. So a thread that fetches a completion event, or posts its
 // next requests, still makes the copy.
+inline constexpr Duration kShortestOffer = std::chrono::microseconds(30);
+inline constexpr Duration kOfferForEachMiB = std::chrono::microseconds(256);
+// The host makes a copy of so many bytes itself when no thread takes the offer within this time,
+// and no thread of the program ended another copy within this time. (A thread takes offers of at
+// most 1 MiB at once. The next offers wait meanwhile.)
 constexpr Duration OfferFor(uint64_t bytes) {
-  return std::chrono::microseconds(30) + std::chrono::microseconds(256) * bytes / (1 << 20);
+  return kShortestOffer + kOfferForEachMiB * bytes / (1 << 20);
 }
 // The same limit while a thread of the program makes other copies.
 inline constexpr Duration kOfferWhileBusyFor = std::chrono::milliseconds(1);
