@@ -1,5 +1,5 @@
-// The subcommands of rdmaemu as functions of their parsed options. main.cc parses the command line.
-// Each function returns the process's exit status and prints an error as one line.
+// The subcommands of rdmaemu as functions of their parsed options. The *_options.h files parse the
+// command line. Each function returns the process's exit status and prints an error as one line.
 #pragma once
 
 #include <functional>

@@ -149,4 +149,14 @@ int CompletionOptions::Do() const {
   return 0;
 }
 
+InstallCommand::InstallCommand(CLI::App& app)
+    : install_(app.add_subcommand(
+          "install", "Copy the command, its libraries, man pages and scenarios below a prefix")) {
+  install_
+      ->add_option("--prefix", prefix_, "The prefix, such as /usr/local or a directory of your own")
+      ->type_name("DIR")
+      ->required();
+  install_->footer("Example:\n  rdmaemu install --prefix ~/.local");
+}
+
 }  // namespace rdmaemu::cli

@@ -1,4 +1,5 @@
-// `rdmaemu completion`, `rdmaemu doctor`, and the options of `run --report`.
+// The command lines of `rdmaemu completion`, `doctor` and `install`, and the options of `run
+// --report`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,18 @@ class CompletionOptions {
   CLI::App *app_, *completion_, *doctor_;
   std::string shell_;
   bool json_ = false;
+};
+
+// `rdmaemu install`.
+class InstallCommand {
+ public:
+  explicit InstallCommand(CLI::App& app);
+  bool given() const { return install_->parsed(); }
+  int Do() const { return Install(prefix_); }
+
+ private:
+  CLI::App* install_;
+  std::string prefix_;
 };
 
 // Returns the completion script of a shell ("bash", "zsh" or "fish") for all subcommands and

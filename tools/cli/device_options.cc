@@ -1,5 +1,7 @@
 #include "tools/cli/device_options.h"
 
+#include "tools/cli/running_host_options.h"
+
 namespace rdmaemu::cli {
 
 CLI::App* DeviceOptions::Group(CLI::App& app, const char* name, const char* help,
@@ -110,14 +112,12 @@ void DeviceOptions::AddPkeyCommands(CLI::App& app) {
       ->required();
 }
 
-void DeviceOptions::AddTo(CLI::App& app, const std::string& host) {
-  request_.host = host;
+DeviceOptions::DeviceOptions(CLI::App& app) {
+  request_.host = DefaultHostName();
   AddDeviceCommands(app);
   AddPortCommands(app);
   AddAddressCommands(app);
   AddPkeyCommands(app);
 }
-
-const DeviceRequest* DeviceOptions::Chosen() { return chosen_ ? &request_ : nullptr; }
 
 }  // namespace rdmaemu::cli

@@ -9,10 +9,9 @@ namespace rdmaemu::cli {
 
 class DeviceOptions {
  public:
-  // Adds the subcommands to the command line. `host` is the default of --host.
-  void AddTo(CLI::App& app, const std::string& host);
-  // Returns the request, or nullptr if another subcommand was given.
-  const DeviceRequest* Chosen();
+  explicit DeviceOptions(CLI::App& app);
+  bool given() const { return chosen_; }
+  int Do() const { return ChangeDevices(request_); }
 
  private:
   void AddDeviceCommands(CLI::App& app);

@@ -1,5 +1,5 @@
 // The command lines of the commands that act on running hosts: `rdmaemu hosts`, `fault`, `clock`,
-// `wait`, `mount` and `unmount`. Only main.cc includes this file.
+// `wait`, `mount`, `unmount` and `stop`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -48,6 +48,25 @@ class HostsCommand {
   CLI::App* hosts_;
   std::string host_, interval_ = "1s";
   bool json_ = false, is_watch_ = false;
+};
+
+// `rdmaemu stop`.
+class StopCommand {
+ public:
+  explicit StopCommand(CLI::App& app)
+      : stop_(app.add_subcommand("stop", "Stop a host, even one that is in use")) {
+    stop_->add_option("NAME,--host", name_, "Name of the host");
+    stop_->footer("Example:\n  rdmaemu stop a");
+  }
+  bool given() const { return stop_->parsed(); }
+  int Do() const {
+    if (!name_.empty()) return Stop(name_);
+    return Fail(kUsage, "the host's name is missing; name the host, as in: rdmaemu stop a");
+  }
+
+ private:
+  CLI::App* stop_;
+  std::string name_;
 };
 
 // `rdmaemu fault` and its subcommands.

@@ -88,8 +88,8 @@ def wrapper(loader, program, ours, libraries):
 
     This works as root and as an ordinary user (all default cases passed as both) and needs no
     namespace. A chroot of an ordinary user needs a user namespace, which containers often refuse. In
-    the chroot `rdmaemu` does not start, because the root has no libisal2 and no libstdc++6. The chroot
-    also needs /proc, /dev and the hosts' directory.
+    the chroot `rdmaemu` does not start, because the root has no libisal2. The chroot also needs
+    /proc, /dev and the hosts' directory.
     """
     loader, program, ours, libraries, name = map(shlex.quote, (
         loader, program, ours, libraries, os.path.basename(program)))
