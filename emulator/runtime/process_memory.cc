@@ -166,7 +166,7 @@ std::string WhyMemoryIsRefused() {
 ProcessMemory::ProcessMemory(std::function<void(const std::string&)> warn)
     : warn_(std::move(warn)),
       own_pid_(getpid()),
-      bounce_(std::make_unique<std::byte[]>(kBounceBytes)) {}
+      bounce_(std::make_unique_for_overwrite<std::byte[]>(kBounceBytes)) {}
 
 void ProcessMemory::AddProcess(ProcessId process, pid_t pid) {
   if (pid == kNobody) ForeignNamespace();

@@ -22,10 +22,7 @@ int HostMain(const runtime::HostOptions& options, bool daemonize) {
   auto decision = FindOrLock(*registry, options);
   if (!decision) return Fail(kFailed, decision.error());
   if (decision->running && daemonize) {
-    if (!decision->shared_with.empty()) {
-      fprintf(stderr, "note: host %s (pid %d) runs already and %s\n", options.name.c_str(),
-              static_cast<int>(decision->pid), decision->shared_with.c_str());
-    }
+    NoteSharing(options.name, *decision);
     return 0;
   }
   if (decision->running) {

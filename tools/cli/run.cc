@@ -1,4 +1,5 @@
 // `rdmaemu run`: runs a program on a host.
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,18 +47,51 @@ std::vector<std::string> HostArguments(const std::string& binary,
   return arguments;
 }
 
-// Starts the host if needed. On failure the started command has printed the reason.
-bool EnsureHost(const std::string& binary, const runtime::HostOptions& options) {
+// Runs a command to its end, without LD_PRELOAD, which is for the program of `run`. Returns its
+// status of wait(2), or an error number.
+Result<int> RunWithoutPreload(std::vector<std::string> command) {
+  std::vector<char*> arguments, environment;
+  for (std::string& word : command) arguments.push_back(word.data());
+  for (char** each = environ; *each != nullptr; each++) {
+    if (!std::string_view(*each).starts_with("LD_PRELOAD=")) environment.push_back(*each);
+  }
+  arguments.push_back(nullptr);
+  environment.push_back(nullptr);
   fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    unsetenv("LD_PRELOAD");  // LD_PRELOAD is for the program, not for the host
-    Execute(HostArguments(binary, options));
+  pid_t child = 0;
+  if (const int error =
+          posix_spawn(&child, arguments[0], nullptr, nullptr, arguments.data(), environment.data());
+      error != 0) {
+    return rdmaemu::Fail(error);
   }
   int status = 0;
-  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  return child > 0 && ExitStatus(status) == 0;
+  return status;
+}
+
+// Starts the host if needed. Returns false after an error, whose message has been printed.
+bool EnsureHost(const runtime::Registry& registry, const std::string& binary,
+                const runtime::HostOptions& options) {
+  {
+    const auto found = FindOrLock(registry, options);
+    if (!found) {
+      Fail(kRunFailed, found.error());
+      return false;
+    }
+    if (found->running) {
+      NoteSharing(options.name, *found);
+      return true;
+    }
+  }  // The host's own process takes the lock.
+  const Result<int> status = RunWithoutPreload(HostArguments(binary, options));
+  if (!status) {
+    const int error = status.error().code;
+    Fail(kRunFailed, "cannot run " + binary + ": " + std::strerror(error) +
+                         (error == ENOENT ? "; install rdmaemu again"
+                                          : "; is a limit reached (ulimit -u, -v)?"));
+  }
+  return status && ExitStatus(*status) == 0;
 }
 
 // Returns a connection that keeps the host alive. On failure prints the error and returns the exit
@@ -67,7 +101,7 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
   const std::string binary = BinaryPath();
   int error = 0;
   for (int attempt = 0; attempt < kStartAttempts; attempt++) {
-    if (!EnsureHost(binary, options)) return tl::unexpected(kRunFailed);
+    if (!EnsureHost(registry, binary, options)) return tl::unexpected(kRunFailed);
     auto client = runtime::HostClient::Connect(registry.SocketPath(options.name));
     const Status joined =
         client ? client->Hello("rdmaemu run") : rdmaemu::Fail(client.error().code);

@@ -260,6 +260,12 @@ runtime::OrMessage<void> FreeAddresses(const runtime::Registry& registry,
   return {};
 }
 
+void NoteSharing(const std::string& name, const Decision& running) {
+  if (running.shared_with.empty()) return;
+  fprintf(stderr, "note: host %s (pid %d) runs already and %s\n", name.c_str(),
+          static_cast<int>(running.pid), running.shared_with.c_str());
+}
+
 runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options) {
   const std::string& name = options.name;

@@ -29,6 +29,9 @@ struct Decision {
 runtime::OrMessage<Decision> FindOrLock(const runtime::Registry& registry,
                                         const runtime::HostOptions& options);
 
+// Prints a note on stderr if the running host has other users.
+void NoteSharing(const std::string& name, const Decision& running);
+
 // Stops unused hosts of other names that hold an address of `options`, and prints a note on stderr.
 // Does not stop hosts that are in use. Opening their port fails later. The error of that port names
 // the owner.
