@@ -1,17 +1,18 @@
 """Makes pages of `rdmaemu trace ladder` from a real run and from hostile traces, and opens them in
 headless Chromium. The state of a page is in the attributes of <html> (tools/cli/ladder/controls.js)."""
 
+import atexit
+import functools
 import json
 import os
 import re
 import struct
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests",
                                 "support"))
 import emulated  # noqa: E402
+from browser import Browser  # noqa: E402
 from cli_support import check, expect  # noqa: E402
 from emulated import Emulator, free_addresses  # noqa: E402
 
@@ -25,29 +26,23 @@ drop = true
 """
 HOSTILE = "</script><img src=x onerror=\"document.documentElement.dataset.owned=1\"><!--"
 MOST_RECORDS = 250_000  # kMaxLadderRecords
-# Chromium starts in a second on an idle machine, and much later on a busy one.
-BROWSER_LIMIT_S = 200
+
+
+@functools.cache
+def browser():
+    """Returns the browser of all cases."""
+    started = Browser()
+    atexit.register(started.close)
+    return started
 
 
 def open_page(page, fragment):
     """Returns the attributes of <html> when the page has run, and the page's text."""
-    browser = emulated.need("chromium")
-    with tempfile.TemporaryDirectory() as profile:
-        done = subprocess.run(
-            [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-             "--user-data-dir=" + profile, "--window-size=1280,800", "--dump-dom",
-             "file://%s#%s" % (page, fragment)],
-            env=dict(os.environ, HOME=profile), text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=BROWSER_LIMIT_S)
-    # Pages of Chromium itself (chrome://) write messages, too.
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line and
-            "source: chrome://" not in line]
+    text, said = browser().open("file://%s#%s" % (page, fragment))
     check(not said, "the page wrote to the console: %s" % said)
-    found = re.search(r"<html[^>]*>", done.stdout)
-    check(found, "no page: " + done.stderr[-2000:])
-    state = dict(re.findall(r'data-([a-z-]+)="([^"]*)"', found.group()))
+    state = dict(re.findall(r'data-([a-z-]+)="([^"]*)"', re.search(r"<html[^>]*>", text).group()))
     check(state.get("ready") == "1" and state.get("errors") == "0", state)
-    return state, done.stdout
+    return state, text
 
 
 def write(emulator, name, text):
