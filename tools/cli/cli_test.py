@@ -132,6 +132,16 @@ def a_host_started_from_the_environment_has_its_options():
               [("one", [ADDRESS]), ("two", [OTHER])], str(devices))
 
 
+def options_of_a_host_win_over_the_environment():
+    with Emulator() as emulator:
+        exports = emulator.rdmaemu("env", "--host", "h", "--address", OTHER, "--device", "one").stdout
+        subprocess.run(["sh", "-c", exports + '"$RDMAEMU_BIN" host --name h --address ' + ADDRESS +
+                        " --profile siw --daemonize"], env=emulator.env, check=True, timeout=60)
+        devices = emulator.host("h")["devices"]
+        check([(each["name"], each["addresses"]) for each in devices] == [("siw0", [ADDRESS])],
+              str(devices))
+
+
 # ---- hosts
 
 
@@ -385,6 +395,7 @@ CASES = [
     run_passes_signals_on,
     run_and_env_give_the_same_environment,
     a_host_started_from_the_environment_has_its_options,
+    options_of_a_host_win_over_the_environment,
     a_second_program_joins_the_running_host,
     other_options_are_an_error_while_the_host_is_in_use,
     a_host_that_nobody_uses_is_replaced_when_others_options_are_asked_for,

@@ -260,8 +260,9 @@ void SharedHostOptions::AddProgramTimeTo(CLI::App& command) {
       "time-outs follow that time. Time advances only while all programs wait (docs/time.md)");
 }
 
-std::optional<int> SharedHostOptions::Check() {
+std::optional<int> SharedHostOptions::Check(bool reads_environment) {
   if (const auto wrong = AddProfiles(profiles_, options_)) return Fail(failed_, *wrong);
+  if (reads_environment) ReadOptionEnvironment(options_);
   if (program_time_) {
     if (options_.clock != "virtual" && options_.clock != kProgramClock) {
       return Fail(failed_,
@@ -368,7 +369,7 @@ int RunCommand::Do(const std::vector<std::string>& command) {
   checks_.is_wanted = !check_.empty();
   checks_.is_error = check_ == "error";
   if (backend_ == "system") return DoOnSystem(command);
-  if (const auto failed = host_.Check()) return *failed;
+  if (const auto failed = host_.Check(/*reads_environment=*/false)) return *failed;
   const auto program = ProgramOf(*run_, command);
   if (!program) return Fail(kUsage, program.error());
   return RunAndReport({host_.values(), strict_, replay_, is_private_, program_trace_, checks_,
@@ -385,7 +386,7 @@ EnvCommand::EnvCommand(CLI::App& app)
 }
 
 int EnvCommand::Do() {
-  if (const auto failed = host_.Check()) return *failed;
+  if (const auto failed = host_.Check(/*reads_environment=*/false)) return *failed;
   return Env(host_.values());
 }
 
@@ -407,8 +408,7 @@ HostCommand::HostCommand(CLI::App& app)
 }
 
 int HostCommand::Do() {
-  ReadOptionEnvironment(host_.values());
-  if (const auto failed = host_.Check()) return *failed;
+  if (const auto failed = host_.Check(/*reads_environment=*/true)) return *failed;
   return HostMain(host_.values(), daemonize_);
 }
 

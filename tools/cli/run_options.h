@@ -19,8 +19,9 @@ class SharedHostOptions {
   void AddNameTo(CLI::App& command, const std::string& names, const std::string& help);
   void AddProgramTimeTo(CLI::App& command);
 
-  // Completes and checks the values. Prints an error and returns the exit status if one is wrong.
-  std::optional<int> Check();
+  // Completes and checks the values. With `reads_environment`, options that are not given come from
+  // the environment. Prints an error and returns the exit status if a value is wrong.
+  std::optional<int> Check(bool reads_environment);
   runtime::HostOptions& values() { return options_; }
 
  private:
