@@ -8,14 +8,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 namespace rdmaemu::runtime {
@@ -26,6 +27,25 @@ using Json = nlohmann::ordered_json;
 bool IsOurDirectory(const char* path) {
   struct stat status;
   return stat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+// The limit of what ReadRegular returns. A record has the options of one command line.
+constexpr size_t kMostReadBytes = size_t{16} << 20;
+
+// Returns the content of a file that a host has written. Returns "" if there is no such regular
+// file, or if it has more bytes than a host writes.
+std::string ReadRegular(const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status;
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(file.get(), buffer, sizeof buffer)) != 0;) {
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 || text.size() + static_cast<size_t>(got) > kMostReadBytes) return {};
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
 }
 
 std::string ChooseDirectory() {
@@ -94,9 +114,10 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return Fail(errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return Fail(errno);
+    struct stat locked, named;
+    if (fstat(fd.get(), &locked) == 0 && !S_ISREG(locked.st_mode)) return Fail(EEXIST);
     // A host that ends removes its lock file while it holds the lock. The locked file may therefore
     // have no name any more. Such a lock excludes no other process.
-    struct stat locked, named;
     if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
       return fd;
@@ -151,7 +172,7 @@ void Registry::WriteCrash(std::string_view name, std::string_view rules) const {
 }
 
 std::optional<std::string> Registry::ReadCrash(std::string_view name, pid_t pid) const {
-  std::ifstream file(CrashPath(name));
+  std::istringstream file(ReadRegular(CrashPath(name)));
   pid_t of = 0;
   std::string rules;
   if (!(file >> of) || of != pid || !std::getline(file.ignore(), rules)) return std::nullopt;
@@ -159,8 +180,7 @@ std::optional<std::string> Registry::ReadCrash(std::string_view name, pid_t pid)
 }
 
 std::optional<HostRecord> Registry::ReadRecord(std::string_view name) const {
-  std::ifstream file(LockPath(name));
-  return ParseRecord(name, std::string{std::istreambuf_iterator<char>(file), {}});
+  return ParseRecord(name, ReadRegular(LockPath(name)));
 }
 
 bool Registry::WriteRecord(int lock_fd, const HostRecord& record) {

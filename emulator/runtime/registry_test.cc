@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 namespace rdmaemu::runtime {
 namespace {
@@ -16,8 +17,7 @@ class RegistryTest : public ::testing::Test {
     setenv("RDMAEMU_DIR", directory_.c_str(), 1);
   }
   ~RegistryTest() override {
-    unlink((directory_ + "/a.lock").c_str());
-    rmdir(directory_.c_str());
+    std::filesystem::remove_all(directory_);
     unsetenv("RDMAEMU_DIR");
   }
   std::string directory_;
@@ -74,6 +74,20 @@ TEST_F(RegistryTest, TheRecordSaysHowAHostWasStarted) {
   EXPECT_EQ(read->scenario_mark, record.scenario_mark);
   EXPECT_EQ(read->scenario_rules, record.scenario_rules);
   EXPECT_EQ(read->lives_alone, record.lives_alone);
+}
+
+// Files that another program has left under the names of a host.
+TEST_F(RegistryTest, RefusesLocksThatAreNoRegularFiles) {
+  const auto registry = Registry::Open();
+  ASSERT_TRUE(registry);
+  ASSERT_EQ(mkfifo(registry->LockPath("pipe").c_str(), 0600), 0);
+  ASSERT_EQ(mkdir(registry->LockPath("directory").c_str(), 0700), 0);
+  EXPECT_EQ(registry->TryLock("pipe").error(), Error{EEXIST});
+  EXPECT_EQ(registry->TryLock("directory").error(), Error{EISDIR});
+  for (const char* name : {"pipe", "directory"}) {
+    EXPECT_FALSE(registry->ReadRecord(name)) << name;
+    EXPECT_FALSE(registry->ReadCrash(name, 1)) << name;
+  }
 }
 
 // `rdmaemu stop` sends signals to this pid. The pid -1 would mean every process.

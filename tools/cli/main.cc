@@ -26,8 +26,15 @@ namespace {
 // Commands of the command line `app`.
 struct Commands {
   std::function<bool()> given;
-  // Runs the given command. `program` has the words after "--". Returns the exit status.
+  // Runs the given command. `program` has the words after "--", if the class takes a program.
+  // Returns the exit status.
   std::function<int(const std::vector<std::string>& program)> run;
+};
+
+// Returns whether the words after "--" are a program, and not arguments of the command.
+template <typename Class>
+constexpr bool kTakesProgram = requires(Class& commands, const std::vector<std::string>& program) {
+  commands.Do(program);
 };
 
 template <typename Class>
@@ -35,7 +42,7 @@ Commands Add(CLI::App& app) {
   const auto commands = std::make_shared<Class>(app);
   return {[commands] { return commands->given(); },
           [commands](const std::vector<std::string>& program) {
-            if constexpr (requires { commands->Do(program); }) {
+            if constexpr (kTakesProgram<Class>) {
               return commands->Do(program);
             } else {
               return commands->Do();
@@ -43,42 +50,65 @@ Commands Add(CLI::App& app) {
           }};
 }
 
-// All commands, in the order of the help text.
-const struct {
+// A class of a *_options.h file.
+struct CommandClass {
   std::vector<std::string_view> names;  // of the commands that the class adds
   Commands (*add)(CLI::App& app);
-} kCommands[] = {
-    {{"run"}, Add<RunCommand>},
-    {{"env"}, Add<EnvCommand>},
-    {{"hosts"}, Add<HostsCommand>},
-    {{"stop"}, Add<StopCommand>},
-    {{"fault"}, Add<FaultCommand>},
-    {{"clock"}, Add<ClockCommand>},
-    {{"wait"}, Add<WaitCommand>},
-    {{"mount", "unmount"}, Add<MountCommands>},
-    {{"trace"}, Add<TraceOptions>},
-    {{"ab", "ab-programs"}, Add<AbOptions>},
-    {{"sweep"}, Add<SweepOptions>},
-    {{"completion", "doctor"}, Add<CompletionOptions>},
-    {{"host"}, Add<HostCommand>},
-    {{"install"}, Add<InstallCommand>},
-    {{"device", "port", "address", "pkey"}, Add<DeviceOptions>},
+  bool takes_program;
+};
+template <typename Class>
+CommandClass ClassOf(std::vector<std::string_view> names) {
+  return {std::move(names), Add<Class>, kTakesProgram<Class>};
+}
+
+// All commands, in the order of the help text.
+const CommandClass kCommands[] = {
+    ClassOf<RunCommand>({"run"}),
+    ClassOf<EnvCommand>({"env"}),
+    ClassOf<HostsCommand>({"hosts"}),
+    ClassOf<StopCommand>({"stop"}),
+    ClassOf<FaultCommand>({"fault"}),
+    ClassOf<ClockCommand>({"clock"}),
+    ClassOf<WaitCommand>({"wait"}),
+    ClassOf<MountCommands>({"mount", "unmount"}),
+    ClassOf<TraceOptions>({"trace"}),
+    ClassOf<AbOptions>({"ab", "ab-programs"}),
+    ClassOf<SweepOptions>({"sweep"}),
+    ClassOf<CompletionOptions>({"completion", "doctor"}),
+    ClassOf<HostCommand>({"host"}),
+    ClassOf<InstallCommand>({"install"}),
+    ClassOf<DeviceOptions>({"device", "port", "address", "pkey"}),
 };
 
-bool IsCommand(std::string_view name) {
-  return std::ranges::any_of(
+// Returns the class with this command. Returns nullptr if there is no such command.
+const CommandClass* ClassWith(std::string_view name) {
+  const auto* const found = std::ranges::find_if(
       kCommands, [&](const auto& each) { return std::ranges::count(each.names, name) > 0; });
+  return found == std::end(kCommands) ? nullptr : found;
 }
 
 // Adds the class of one command, or all classes for the help and for `completion`. All classes take
 // more time than the start of a host.
 std::vector<Commands> AddCommands(CLI::App& app, std::string_view name) {
-  const bool needs_all = name == "completion" || !IsCommand(name);
+  const CommandClass* const only = name == "completion" ? nullptr : ClassWith(name);
   std::vector<Commands> added;
-  for (const auto& each : kCommands) {
-    if (needs_all || std::ranges::count(each.names, name) > 0) added.push_back(each.add(app));
+  for (const CommandClass& each : kCommands) {
+    if (only == nullptr || only == &each) added.push_back(each.add(app));
   }
   return added;
+}
+
+// Returns whether a word is an option of `app` itself, with or without a value.
+bool IsOptionOf(const CLI::App& app, std::string_view word) {
+  return app.get_option_no_throw(std::string(word.substr(0, word.find('=')))) != nullptr;
+}
+
+// Returns the first word that looks like an option but is none. Returns "" if there is none.
+std::string UnknownOption(const CLI::App& command) {
+  const std::vector<std::string> rest = command.remaining();
+  const auto found = std::ranges::find_if(
+      rest, [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); });
+  return found == rest.end() ? "" : *found;
 }
 
 // Returns the mistake in the command line, and the help to read.
@@ -99,6 +129,11 @@ std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
     message = (rest.empty() ? path + " needs a command" : "there is no " + path + " " + rest[0]) +
               "; choose one of: " + choices;
   }
+  // CLI11 reports a missing argument before an option that it does not know.
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
+    const std::string unknown = UnknownOption(*command);
+    if (!unknown.empty()) message = "there is no option " + unknown;
+  }
   std::replace(message.begin(), message.end(), '\n', ' ');
   return message + "; see " + path + " --help";
 }
@@ -117,14 +152,20 @@ int Main(int argc, char** argv) {
       "find each other's hosts.\n"
       "RDMAEMU_HOST names the host of commands without a host's name. Default: \"default\".");
   const std::string_view name = argc > 1 ? argv[1] : "";
+  const CommandClass* const named = ClassWith(name);
   const std::vector<Commands> commands = AddCommands(app, name);
-  if (argc > 1 && !name.starts_with('-') && !IsCommand(name)) {
-    return Fail(kUsage, "there is no command " + std::string(name) + "; see rdmaemu --help");
+  if (argc > 1 && named == nullptr && !IsOptionOf(app, name)) {
+    return Fail(kUsage, std::string("there is no ") +
+                            (name.starts_with('-') ? "option " : "command ") + std::string(name) +
+                            (name.starts_with('-') ? " before a command" : "") +
+                            "; see rdmaemu --help");
   }
 
-  // Everything after "--" belongs to the program.
-  char** const separator = std::find_if(
-      argv, argv + argc, [](const char* each) { return std::string_view(each) == "--"; });
+  char** separator = argv + argc;
+  if (named != nullptr && named->takes_program) {
+    separator = std::find_if(argv, argv + argc,
+                             [](const char* each) { return std::string_view(each) == "--"; });
+  }
   const std::vector<std::string> program(std::min(separator + 1, argv + argc), argv + argc);
   try {
     app.parse(static_cast<int>(separator - argv), argv);

@@ -117,7 +117,7 @@ tl::expected<runtime::HostClient, int> JoinHost(const runtime::Registry& registr
   log.Print(true);
   return tl::unexpected(Fail(kRunFailed, "cannot connect to host " + options.name + ": " +
                                              std::strerror(error) +
-                                             "; is a limit reached (ulimit -n, -v)?"));
+                                             "; is a limit reached (ulimit -f, -n, -v)?"));
 }
 
 // Prints the seed of the host on which the program ran. Another host may have its name now.

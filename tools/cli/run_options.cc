@@ -109,6 +109,7 @@ void AddOtherOptions(CLI::App& command, HostOptions& options) {
                   "The host's clock: real, scaled:K (K times as fast), virtual (jumps to the next "
                   "deadline), manual (advanced by `rdmaemu clock`), program (virtual with "
                   "--program-time). Default: real (docs/time.md)")
+      ->check(IsNotEmpty())
       ->type_name("MODE");
   command
       .add_option(
@@ -219,6 +220,13 @@ bool HasRules(const CLI::App& run) {
   });
 }
 
+// `name`: auto, fuse, preload or off.
+SysfsDoor DoorOf(const std::string& name) {
+  if (name == "fuse") return SysfsDoor::kFuse;
+  if (name == "preload") return SysfsDoor::kPreload;
+  return name == "off" ? SysfsDoor::kOff : SysfsDoor::kAuto;
+}
+
 // Returns the first option of `run` that the machine's own devices do not support. Returns nullopt
 // if there is none.
 std::optional<std::string> NeedsEmulator(const CLI::App& run) {
@@ -306,6 +314,7 @@ void RunCommand::AddTrace() {
           "--replay", replay_,
           "Use the seed of TRACE and compare this run with TRACE. Print the record at which the "
           "run departs from TRACE, and fail with status 122 if CMD succeeded and the run departed")
+      ->check(IsNotEmpty())
       ->type_name("TRACE");
   run_->add_option("--program-trace", program_trace_.path,
                    "Write each call, event and completion of CMD and its children as JSON lines, "
@@ -331,6 +340,7 @@ void RunCommand::AddChecks() {
       ->check(CLI::IsMember({"report", "error"}));
   run_->add_option("--check-json", checks_.json_path,
                    "Also write the findings of --check as JSON lines")
+      ->check(IsNotEmpty())
       ->type_name("FILE")
       ->needs("--check");
 }
@@ -342,12 +352,7 @@ void RunCommand::AddPlace() {
           "How CMD finds the devices under /sys and /dev (docs/filesystem.md). fuse: a mount that "
           "only CMD and its children see. preload: a library that redirects file calls. off: not "
           "at all. auto (default): fuse if the system allows it, else preload")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, SysfsDoor>{{"auto", SysfsDoor::kAuto},
-                                                                   {"fuse", SysfsDoor::kFuse},
-                                                                   {"preload", SysfsDoor::kPreload},
-                                                                   {"off", SysfsDoor::kOff}},
-                                  CLI::ignore_case))
+      ->check(CLI::IsMember({"auto", "fuse", "preload", "off"}, CLI::ignore_case))
       ->type_name("DOOR")
       ->option_text("auto|fuse|preload|off");
   run_->add_flag("--private", is_private_,
@@ -373,7 +378,7 @@ int RunCommand::Do(const std::vector<std::string>& command) {
   const auto program = ProgramOf(*run_, command);
   if (!program) return Fail(kUsage, program.error());
   return RunAndReport({host_.values(), strict_, replay_, is_private_, program_trace_, checks_,
-                       sysfs_, *program, report_});
+                       DoorOf(sysfs_), *program, report_});
 }
 
 EnvCommand::EnvCommand(CLI::App& app)

@@ -47,11 +47,10 @@ class RunCommand {
 
   CLI::App* run_;
   SharedHostOptions host_;
-  std::string backend_ = "emulator", replay_, check_;
+  std::string backend_ = "emulator", replay_, check_, sysfs_ = "auto";
   bool strict_ = false, is_private_ = false;
   ProgramTraceRequest program_trace_;
   ChecksRequest checks_;
-  SysfsDoor sysfs_ = SysfsDoor::kAuto;
   ReportRequest report_;
 };
 

@@ -39,9 +39,30 @@ def a_missing_or_unknown_command_is_answered_with_those_there_are():
 def an_empty_value_is_not_the_default():
     """It comes from an unset variable of a script."""
     with Emulator() as emulator:
-        for option in ("--trace", "--pcap", "--scenario", "--seed"):
+        for option in ("--trace", "--pcap", "--scenario", "--seed", "--clock", "--replay"):
             result = emulator.rdmaemu("run", option, "", "--", "true")
             expect(result, 2, option, "the value is empty")
+        result = emulator.rdmaemu("run", "--check", "--check-json", "", "--", "true")
+        expect(result, 2, "--check-json", "the value is empty")
+        expect(emulator.rdmaemu("run", "--sysfs", "", "--", "true"), 2, "{auto,fuse,preload,off}")
+
+
+def an_unknown_option_is_named():
+    with Emulator() as emulator:
+        for options in (["--frob"], ["-V"], ["--host", "a", "run", "--", "true"]):
+            expect(emulator.rdmaemu(*options), 2,
+                   "there is no option %s before a command" % options[0])
+        # These commands lack an argument, too.
+        for command in (["fault", "add"], ["mount"], ["install"]):
+            expect(emulator.rdmaemu(*command, "--frob"), 2,
+                   "there is no option --frob; see rdmaemu %s --help" % " ".join(command))
+
+
+def words_behind_two_dashes_are_arguments_of_commands_without_a_program():
+    with Emulator() as emulator:
+        for command in ("hosts", "env", "wait", "host"):
+            expect(emulator.rdmaemu(command, "--", "foo"), 2, "not expected: foo")
+        expect(emulator.rdmaemu("stop", "--", "nosuch"), 1, "no host nosuch is running")
 
 
 def a_host_that_does_not_run_is_an_error_for_programs_too():
@@ -123,6 +144,8 @@ CASES = [
     wrong_usage_is_one_line,
     a_missing_or_unknown_command_is_answered_with_those_there_are,
     an_empty_value_is_not_the_default,
+    an_unknown_option_is_named,
+    words_behind_two_dashes_are_arguments_of_commands_without_a_program,
     a_host_that_does_not_run_is_an_error_for_programs_too,
     a_trace_is_not_written_to_the_callers_descriptors,
     wrong_values_say_what_would_be_right,
