@@ -188,9 +188,10 @@ runtime::OrMessage<std::vector<std::string>> LibraryDirectories(const std::strin
     }
     return directories;
   }
-  return tl::unexpected("libibverbs.so.1 and librdmacm.so.1 are not beside " + binary_path +
-                        "; build them with: bazel build //shim/verbs:libibverbs.so.1"
-                        " //shim/rdmacm:librdmacm.so.1");
+  return tl::unexpected(
+      "libibverbs.so.1 and librdmacm.so.1 are not beside " + binary_path +
+      "; install rdmaemu again, or in a checkout: bazel build //shim/verbs:libibverbs.so.1"
+      " //shim/rdmacm:librdmacm.so.1");
 }
 
 runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path) {
@@ -199,9 +200,10 @@ runtime::OrMessage<std::string> LayerDirectory(const std::string& binary_path) {
     std::error_code error;
     if (fs::exists(place / "libibverbs.so.1", error)) return place.lexically_normal().string();
   }
-  return tl::unexpected("the layer's libibverbs.so.1 is not beside " + binary_path +
-                        "; build it with: bazel build //shim/layer:libibverbs.so.1"
-                        " //shim/layer:librdmacm.so.1");
+  return tl::unexpected(
+      "the layer's libibverbs.so.1 is not beside " + binary_path +
+      "; install rdmaemu again, or in a checkout: bazel build //shim/layer:libibverbs.so.1"
+      " //shim/layer:librdmacm.so.1");
 }
 
 runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
@@ -211,8 +213,9 @@ runtime::OrMessage<std::string> LibraryPath(const std::string& binary_path,
     std::error_code error;
     if (fs::exists(place / name, error)) return (place / name).lexically_normal().string();
   }
-  return tl::unexpected(name + " is not beside " + binary_path + "; build it with: bazel build //" +
-                        package + ":" + name);
+  return tl::unexpected(name + " is not beside " + binary_path +
+                        "; install rdmaemu again, or in a checkout: bazel build //" + package +
+                        ":" + name);
 }
 
 void Apply(const Environment& changes) {
