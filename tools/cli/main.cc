@@ -87,8 +87,8 @@ const CommandClass* ClassWith(std::string_view name) {
   return found == std::end(kCommands) ? nullptr : found;
 }
 
-// Adds the class of one command, or all classes for the help and for `completion`. All classes take
-// more time than the start of a host.
+// Adds the class of one command, or all classes for the help and for `completion`. Adding all
+// classes takes as long as the rest of a command's start.
 std::vector<Commands> AddCommands(CLI::App& app, std::string_view name) {
   const CommandClass* const only = name == "completion" ? nullptr : ClassWith(name);
   std::vector<Commands> added;
