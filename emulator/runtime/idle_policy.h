@@ -17,6 +17,9 @@ class IdlePolicy {
   // An empty scan may poll the descriptors, which costs as much as a yield. More scans only delay
   // the programs on this core.
   static constexpr uint32_t kScansBeforeYield = 2;
+  // A host without peers scans so often instead. Its programs then run on the other processors, to
+  // which the kernel moves threads that wait. A peer's host would have to wait, too.
+  static constexpr uint32_t kScansWithoutPeers = 50;
   // A yield may take longer than kAwake. A few scans after a yield detect the work of programs that
   // ran meanwhile.
   static constexpr uint32_t kScansBeforeSleep = 8;
@@ -31,6 +34,10 @@ class IdlePolicy {
   // The host must not sleep early: time may jump while it sleeps, or it handles a stream, whose
   // copies keep processors for a long time.
   void StayAwake(bool stays_awake) { stays_awake_ = stays_awake; }
+  // The host may run on several processors, and works for its own programs only.
+  void HasNoPeers(bool has_none) {
+    scans_before_yield_ = has_none ? kScansWithoutPeers : kScansBeforeYield;
+  }
 
   // Returns what to do after a scan that began at `now`. `caller_is_next`: the scan found no work
   // but calls, and a caller that it answered waits for this processor.
@@ -59,13 +66,17 @@ class IdlePolicy {
         empty_scans_ >= kScansBeforeSleep) {
       return Step::kSleep;
     }
-    if (empty_scans_ <= kScansBeforeYield) return Step::kScan;
-    return !stays_awake_ && early_sleep_.IsOn(now) ? Step::kSleep : Step::kYield;
+    const bool sleeps_early = !stays_awake_ && early_sleep_.IsOn(now);
+    if (empty_scans_ <= (sleeps_early ? kScansBeforeYield : scans_before_yield_)) {
+      return Step::kScan;
+    }
+    return sleeps_early ? Step::kSleep : Step::kYield;
   }
 
   uint32_t empty_scans_ = 0;
   Time idle_since_{};
   bool stays_awake_ = false;
+  uint32_t scans_before_yield_ = kScansBeforeYield;
   std::optional<Time> scan_began_;  // the last one, unless the host has slept since
   EarlySleep early_sleep_;
 };

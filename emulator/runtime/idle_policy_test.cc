@@ -18,6 +18,21 @@ TEST(IdlePolicy, ScansThenYieldsThenSleeps) {
   EXPECT_EQ(policy.Next(false, At(50)), Step::kSleep);
 }
 
+TEST(IdlePolicy, AHostWithoutPeersScansLonger) {
+  IdlePolicy policy;
+  policy.HasNoPeers(true);
+  for (uint32_t i = 0; i < IdlePolicy::kScansWithoutPeers; i++) {
+    EXPECT_EQ(policy.Next(false, At(0)), Step::kScan);
+  }
+  EXPECT_EQ(policy.Next(false, At(1)), Step::kYield);
+  policy.Next(true, At(2));
+  policy.HasNoPeers(false);
+  for (uint32_t i = 0; i < IdlePolicy::kScansBeforeYield; i++) {
+    EXPECT_EQ(policy.Next(false, At(2)), Step::kScan);
+  }
+  EXPECT_EQ(policy.Next(false, At(3)), Step::kYield);
+}
+
 TEST(IdlePolicy, ALongYieldIsFollowedByScansBeforeItSleeps) {
   IdlePolicy policy;
   while (policy.Next(false, At(1'000'000)) == Step::kScan) {
@@ -50,6 +65,18 @@ TEST(IdlePolicy, BesideAProcessThatNeverWaitsItSleepsAtOnce) {
   int64_t at = 1'000'000;
   EXPECT_EQ(Yield(policy, at, {4000, 4000}), Step::kYield);
   EXPECT_EQ(Yield(policy, at, {4000}), Step::kSleep);
+}
+
+TEST(IdlePolicy, AHostWithoutPeersSleepsEarlyAsWell) {
+  IdlePolicy policy;
+  int64_t at = 1'000'000;
+  EXPECT_EQ(Yield(policy, at, {4000, 4000, 4000}), Step::kSleep);
+  policy.HasNoPeers(true);
+  EXPECT_EQ(policy.Next(true, At(at)), Step::kScan);
+  for (uint32_t i = 0; i < IdlePolicy::kScansBeforeYield; i++) {
+    EXPECT_EQ(policy.Next(false, At(at)), Step::kScan);
+  }
+  EXPECT_EQ(policy.Next(false, At(at)), Step::kSleep);
 }
 
 TEST(IdlePolicy, TheTimeOfWorkAndOfSleepIsNoYield) {

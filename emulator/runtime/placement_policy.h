@@ -56,6 +56,7 @@ class PlacementPolicy {
     exceeds_conversation_ = bytes >= kConversation;
     const Active active = TakeActive(groups, own);
     const bool works_for_peers = bytes >= kWorksForPeers;
+    works_for_peers_ = works_for_peers;
     poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
     if (has_slept || bytes >= kStream) return 0;
     // A program on another processor gets a reply without a switch.
@@ -82,6 +83,8 @@ class PlacementPolicy {
     return is_conversation && peers_poller != 0 ? peers_poller : poller_;
   }
 
+  // Returns true if the host worked for its peers in the last sample.
+  bool works_for_peers() const { return works_for_peers_; }
   // Returns true if the last sample had more bytes than a conversation.
   bool exceeds_conversation() const { return exceeds_conversation_; }
   // The processor of the one program that polls, for the host's peers, as of the last sample. 0:
@@ -133,6 +136,7 @@ class PlacementPolicy {
   Time sampled_at_{};
   uint64_t sent_ = 0, received_ = 0;
   uint32_t poller_ = 0;
+  bool works_for_peers_ = false;
   bool exceeds_conversation_ = false;
   std::unordered_map<GroupId, GroupWaits> seen_;  // at the last sample
 };

@@ -91,6 +91,13 @@ TEST_F(PlacementPolicyTest, ANewGroupCountsFromItsSecondSample) {
   EXPECT_EQ(Decide(), 2u);
 }
 
+TEST_F(PlacementPolicyTest, FewBytesMeanThatTheHostHasNoPeers) {
+  Decide(PlacementPolicy::kWorksForPeers);
+  EXPECT_TRUE(policy_.works_for_peers());
+  Decide(PlacementPolicy::kWorksForPeers - 1);
+  EXPECT_FALSE(policy_.works_for_peers());
+}
+
 TEST_F(PlacementPolicyTest, AHostWithPeersGoesToItsProgramThatPolls) {
   Add(1, 2);
   Decide();
