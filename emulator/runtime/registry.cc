@@ -104,7 +104,7 @@ std::vector<std::string> Registry::NamesWith(std::string_view extension) const {
 }
 
 bool Registry::IsLocked(std::string_view name) const {
-  const UniqueFd fd(open(LockPath(name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const UniqueFd fd(open(LockPath(name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   return fd && flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
@@ -115,11 +115,12 @@ Result<UniqueFd> Registry::TryLock(std::string_view name) const {
     if (!fd) return Fail(errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return Fail(errno);
     struct stat locked, named;
-    if (fstat(fd.get(), &locked) == 0 && !S_ISREG(locked.st_mode)) return Fail(EEXIST);
+    if (fstat(fd.get(), &locked) != 0) return Fail(errno);
+    if (!S_ISREG(locked.st_mode)) return Fail(EEXIST);
     // A host that ends removes its lock file while it holds the lock. The locked file may therefore
     // have no name any more. Such a lock excludes no other process.
-    if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
-        locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
+    if (stat(path.c_str(), &named) == 0 && locked.st_ino == named.st_ino &&
+        locked.st_dev == named.st_dev) {
       return fd;
     }
   }

@@ -85,6 +85,7 @@ TEST_F(RegistryTest, RefusesLocksThatAreNoRegularFiles) {
   EXPECT_EQ(registry->TryLock("pipe").error(), Error{EEXIST});
   EXPECT_EQ(registry->TryLock("directory").error(), Error{EISDIR});
   for (const char* name : {"pipe", "directory"}) {
+    EXPECT_FALSE(registry->IsLocked(name)) << name;
     EXPECT_FALSE(registry->ReadRecord(name)) << name;
     EXPECT_FALSE(registry->ReadCrash(name, 1)) << name;
   }
