@@ -283,8 +283,9 @@ void HostProcess::KeepPlace(Time real) {
                         sockets.received + network_.received_by_rings(), network_.PeersPoller());
   network_.ShowPoller(placement_.poller());
   policy_.StayAwake(domain_ != nullptr || placement_.exceeds_conversation());
-  policy_.HasNoPeers(!placement_.works_for_peers() && own_processor_.allowed() > 1);
-  if (own_processor_.allowed() != PlacementPolicy::kProcessors ||
+  const uint32_t allowed = own_processor_.allowed();
+  policy_.HasNoPeers(!placement_.works_for_peers() && allowed > 1);
+  if (allowed != PlacementPolicy::kProcessors ||
       (processor != 0 && runnable_.Count() > PlacementPolicy::kMostRunnable)) {
     processor = 0;
   }

@@ -14,8 +14,8 @@ namespace rdmaemu::runtime {
 
 class IdlePolicy {
  public:
-  // An empty scan may poll the descriptors, which costs as much as a yield. More scans only delay
-  // the programs on this core.
+  // An empty scan may poll the descriptors, which costs as much as a yield. More scans delay
+  // the programs and hosts that wait for this core.
   static constexpr uint32_t kScansBeforeYield = 2;
   // A host without peers scans so often instead. Its programs then run on the other processors, to
   // which the kernel moves threads that wait. A peer's host would have to wait, too.
@@ -34,7 +34,7 @@ class IdlePolicy {
   // The host must not sleep early: time may jump while it sleeps, or it handles a stream, whose
   // copies keep processors for a long time.
   void StayAwake(bool stays_awake) { stays_awake_ = stays_awake; }
-  // The host may run on several processors, and works for its own programs only.
+  // `has_none`: the host may run on several processors, and works for its own programs only.
   void HasNoPeers(bool has_none) {
     scans_before_yield_ = has_none ? kScansWithoutPeers : kScansBeforeYield;
   }

@@ -55,20 +55,19 @@ class PlacementPolicy {
     const uint64_t bytes = newly_sent + newly_received;
     exceeds_conversation_ = bytes >= kConversation;
     const Active active = TakeActive(groups, own);
-    const bool works_for_peers = bytes >= kWorksForPeers;
-    works_for_peers_ = works_for_peers;
-    poller_ = active.pollers == 1 && works_for_peers ? active.poller : 0;
+    works_for_peers_ = bytes >= kWorksForPeers;
+    poller_ = active.pollers == 1 && works_for_peers_ ? active.poller : 0;
     if (has_slept || bytes >= kStream) return 0;
     // A program on another processor gets a reply without a switch.
-    if (active.callers == 1 && active.caller != 0 && !works_for_peers) {
+    if (active.callers == 1 && active.caller != 0 && !works_for_peers_) {
       return active.caller == own ? other : own;
     }
     // Without peers, the kernel moves whoever has to wait. With peers, the other processor is for
     // the peer's host and program, and the group that calls least loses least on this one.
-    if (active.least_calls > 0) return works_for_peers ? active.least_caller : 0;
+    if (active.least_calls > 0) return works_for_peers_ ? active.least_caller : 0;
     // A host that waits for a copy sleeps, and only a program on its own processor wakes it up
     // without an interrupt.
-    if (active.copiers == 1 && active.pollers == 0 && works_for_peers) return active.copier;
+    if (active.copiers == 1 && active.pollers == 0 && works_for_peers_) return active.copier;
     // A host makes the copies itself that a program does not take in time. So it leaves the
     // processor of a program that copies to a program that only polls.
     if (active.copies_here) return active.pollers > 0 ? active.poller : 0;
