@@ -89,11 +89,12 @@ NetAddress LinkLocalOf(const NetAddress& ipv4) {
 }
 
 std::optional<NetAddress> AddressOfLinkLocal(const NetAddress& link_local) {
+  if (!link_local.IsLinkLocal()) return std::nullopt;
   const auto& b = link_local.bytes;
-  NetAddress ipv4 =
+  const NetAddress ipv4 =
       NetAddress::Ipv4(static_cast<uint32_t>(b[10]) << 24 | static_cast<uint32_t>(b[13]) << 16 |
                        static_cast<uint32_t>(b[14]) << 8 | b[15]);
-  if (!link_local.IsLinkLocal() || LinkLocalOf(ipv4) != link_local) return std::nullopt;
+  if (LinkLocalOf(ipv4) != link_local) return std::nullopt;
   return ipv4;
 }
 

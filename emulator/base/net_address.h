@@ -1,6 +1,7 @@
 // An IP address in RoCEv2: 16 bytes that are also the GID (IPv4 as ::ffff:a.b.c.d).
 #pragma once
 
+#include <endian.h>
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -11,17 +12,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace rdmaemu {
 
 struct NetAddress {
   std::array<uint8_t, 16> bytes{};
 
-  friend auto operator<=>(const NetAddress&, const NetAddress&) = default;
-  // The comparisons of each packet need no call of memcmp.
+  // The comparisons of each packet and call need no call of memcmp.
+  friend auto operator<=>(const NetAddress& a, const NetAddress& b) {
+    const auto x = a.Words(), y = b.Words();
+    return std::pair(be64toh(x[0]), be64toh(x[1])) <=> std::pair(be64toh(y[0]), be64toh(y[1]));
+  }
   friend bool operator==(const NetAddress& a, const NetAddress& b) {
-    using Words = std::array<uint64_t, 2>;
-    return std::bit_cast<Words>(a.bytes) == std::bit_cast<Words>(b.bytes);
+    return a.Words() == b.Words();
   }
 
   static NetAddress Ipv4(uint32_t host_order);
@@ -37,6 +41,9 @@ struct NetAddress {
   bool IsMulticast() const;  // 224.0.0.0/4 or ff00::/8
   uint32_t ToIpv4() const;   // host order; only where IsIpv4()
   std::string ToString() const;
+
+ private:
+  std::array<uint64_t, 2> Words() const { return std::bit_cast<std::array<uint64_t, 2>>(bytes); }
 };
 
 // Converts the IPv4 address of an emulated port to its link-local GID, and back. The port's MAC

@@ -2,55 +2,93 @@
 // their keys, so that the same deadlines always fire in the same order.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "emulator/base/time.h"
 
 namespace rdmaemu {
 
+// A binary heap. Most deadlines are later than all others when they are set, and are cancelled
+// soon. Both cost no search in it.
 template <class Key>
 class TimerQueue {
  public:
   // Sets or changes the key's deadline.
   void Arm(const Key& key, Time deadline) {
-    auto [it, added] = deadlines_.try_emplace(key, deadline);
-    if (!added) {
-      if (it->second == deadline) return;
-      order_.erase({it->second, key});
-      it->second = deadline;
+    const auto [it, added] = places_.try_emplace(key, heap_.size());
+    if (added) {
+      heap_.push_back({deadline, &*it});
+    } else {
+      heap_[it->second].deadline = deadline;
     }
-    order_.insert({deadline, key});
+    Settle(it->second);
   }
   void Cancel(const Key& key) {
-    auto it = deadlines_.find(key);
-    if (it == deadlines_.end()) return;
-    order_.erase({it->second, key});
-    deadlines_.erase(it);
+    const auto it = places_.find(key);
+    if (it != places_.end()) Remove(it);
   }
   std::optional<Time> Next() const {
-    if (order_.empty()) return std::nullopt;
-    return order_.begin()->first;
+    if (heap_.empty()) return std::nullopt;
+    return heap_.front().deadline;
   }
   // Returns the earliest deadline and its key.
   std::optional<std::pair<Time, Key>> First() const {
-    if (order_.empty()) return std::nullopt;
-    return *order_.begin();
+    if (heap_.empty()) return std::nullopt;
+    return std::pair(heap_.front().deadline, heap_.front().place->first);
   }
   // Removes and returns one key whose deadline is not after `now`.
   std::optional<Key> PopExpired(Time now) {
-    if (order_.empty() || order_.begin()->first > now) return std::nullopt;
-    Key key = order_.begin()->second;
-    order_.erase(order_.begin());
-    deadlines_.erase(key);
+    if (heap_.empty() || heap_.front().deadline > now) return std::nullopt;
+    const Key key = heap_.front().place->first;
+    Cancel(key);
     return key;
   }
 
  private:
-  std::unordered_map<Key, Time> deadlines_;  // looked up, never iterated
-  std::set<std::pair<Time, Key>> order_;
+  using Places = std::unordered_map<Key, size_t>;  // into the heap; looked up, never iterated
+  struct Entry {
+    Time deadline;
+    typename Places::value_type* place;
+
+    bool operator<(const Entry& other) const {
+      return deadline != other.deadline ? deadline < other.deadline
+                                        : place->first < other.place->first;
+    }
+  };
+
+  void Remove(typename Places::iterator it) {
+    const size_t at = it->second;
+    places_.erase(it);
+    const Entry last = heap_.back();
+    heap_.pop_back();
+    if (at == heap_.size()) return;
+    Put(at, last);
+    Settle(at);
+  }
+  void Put(size_t at, const Entry& entry) {
+    heap_[at] = entry;
+    entry.place->second = at;
+  }
+  // Moves the entry to where its deadline belongs.
+  void Settle(size_t at) {
+    const Entry entry = heap_[at];
+    for (; at > 0 && entry < heap_[(at - 1) / 2]; at = (at - 1) / 2) Put(at, heap_[(at - 1) / 2]);
+    for (size_t child = 2 * at + 1; child < heap_.size(); child = 2 * at + 1) {
+      if (child + 1 < heap_.size() && heap_[child + 1] < heap_[child]) child++;
+      if (!(heap_[child] < entry)) break;
+      Put(at, heap_[child]);
+      at = child;
+    }
+    Put(at, entry);
+  }
+
+  Places places_;
+  std::vector<Entry> heap_;
 };
 
 }  // namespace rdmaemu

@@ -91,14 +91,20 @@ void Channels::Uncount(Channel& channel, uint32_t events) {
 }
 
 void Channels::ShowChanged() {
-  for (const uint32_t handle : std::exchange(changed_, {})) {
+  if (changed_.empty()) return;
+  std::vector<uint32_t> changed = std::exchange(changed_, std::move(spare_));
+  std::ranges::sort(changed);
+  for (const uint32_t handle : changed) {
     const auto it = channels_.find(handle);
     if (it == channels_.end()) continue;
     Channel& channel = it->second;
+    channel.is_changed = false;
     if (offers_ != nullptr && Front(channel) != nullptr) offers_->Offer(handle);
     const uint32_t uncounted = std::exchange(channel.uncounted, 0);
     if (uncounted > 0) counters_.Add(channel.counter, uncounted);
   }
+  changed.clear();
+  spare_ = std::move(changed);
 }
 
 void Channels::Hide(Channel& channel, uint64_t from) {
@@ -171,7 +177,7 @@ void Channels::PopFront(Channel& channel) {
   const auto oldest = channel.events.begin();
   channel.by_id.erase({oldest->second.id, oldest->first});
   channel.events.erase(oldest);
-  changed_.insert(channel.handle);
+  Changed(channel);
 }
 
 void Channels::Clear(uint32_t handle) {

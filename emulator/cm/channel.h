@@ -29,7 +29,8 @@ struct Channel {
   std::map<uint64_t, PendingEvent> events;        // in the order of arrival
   std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
   uint64_t last_place = 0;
-  uint32_t uncounted = 0;  // visible events that `counter` does not count yet
+  uint32_t uncounted = 0;   // visible events that `counter` does not count yet
+  bool is_changed = false;  // since ShowChanged
   // Place of the first held event. That event and all later ones are hidden from the program.
   uint64_t hidden_from = kNothingHidden;
 
@@ -96,7 +97,7 @@ class Channels {
     }
     Uncount(channel, seen);
     Show(channel);
-    changed_.insert(handle);
+    Changed(channel);
     return taken;
   }
   std::vector<PendingEvent> Take(uint32_t handle, uint32_t id) {
@@ -150,7 +151,10 @@ class Channels {
   void Hide(Channel& channel, uint64_t from);
   void Count(Channel& channel, uint32_t events) {
     channel.uncounted += events;
-    changed_.insert(channel.handle);
+    Changed(channel);
+  }
+  void Changed(Channel& channel) {
+    if (!std::exchange(channel.is_changed, true)) changed_.push_back(channel.handle);
   }
   // Takes back the counts of removed events.
   void Uncount(Channel& channel, uint32_t events);
@@ -163,7 +167,8 @@ class Channels {
   EventCounters& counters_;
   EventDoor* door_ = nullptr;
   EventOffers* offers_ = nullptr;
-  std::set<uint32_t> changed_;  // channels for ShowChanged
+  std::vector<uint32_t> changed_;  // channels for ShowChanged; some may be gone
+  std::vector<uint32_t> spare_;    // empty; memory for `changed_`
   std::map<uint32_t, Channel> channels_;
   std::set<uint32_t> hiding_;  // channels with hidden events
   std::set<Timed> timed_;

@@ -39,7 +39,7 @@ Reply CmCalls::Command(Time now, ProcessId process, GroupId group, uint32_t comm
   } target;
   if (body.size() < sizeof target) return FailedReply(EINVAL);
   std::memcpy(&target, body.data(), sizeof target);
-  std::array<std::byte, kMaxCmResponseBytes> response{};
+  std::array<std::byte, kMaxCmResponseBytes> response;
   const Result<size_t> filled =
       cm_.Call(now, group, process, target.channel, command, body.subspan(sizeof target), response);
   if (!filled) return FailedReply(filled.error().code);

@@ -184,8 +184,7 @@ Reply HostEventOffers::FetchAhead(ProcessId process, const Fetch& fetch,
                                   const cm::PendingEvent& event) {
   const ConnectedProcess& caller = *processes_.Find(process);
   const Maker maker{process, caller.forks()};
-  const auto call = [&](std::span<const std::byte> message) {
-    const CallOp op{Load<CallHeader>(message, 0).op};
+  const auto call = [&](CallOp op, std::span<const std::byte> message) {
     const auto body = message.subspan(sizeof(CallHeader));
     const auto get_event = static_cast<uint32_t>(CallOp::kCmCommand) + RDMA_USER_CM_CMD_GET_EVENT;
     if (op != CallOp{get_event}) return calls_.Call({}, caller.group, maker, op, body);

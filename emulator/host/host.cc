@@ -177,17 +177,7 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     if (header.op == static_cast<uint32_t>(CallOp::kSequence)) {
       return RunCalls(now, process, caller->group, message.subspan(sizeof header));
     }
-    // Send posts before rules decide about the call. rdma_rxe's device has sent them long before.
-    if (HasTrait(header.op, kEndsWhatPostsNeed)) SendPosted(now, caller->group);
-    if (HasTrait(header.op, kCountsCompletions)) CompletePosted(now, process, caller->group);
-    if (crashed_) return FailedReply(EIO);  // a rule at one of these posts ended the host
-    if (pause_.active() && CanFail(header.op)) {
-      return doors_.calls.Postpone(now, {*pause_.until() - now}, process, number, message);
-    }
-    Reply reply = doors_.calls.Call(now, process, number, caller->group, header.op, message);
-    if (!reply.is_late) program_trace_.Call(now, process, header.op, reply.error);
-    DoDeeds(now);
-    return reply;
+    return CallAlone(now, process, caller->group, header.op, message, number);
   }
 
   void AbandonCalls(ProcessId process) {
@@ -358,10 +348,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
   // Executes deeds. One deed may make another rule fire, so this executes a limited number. The
   // remaining deeds wait for the next entry into the host.
   void DoDeeds(Time now) {
-    for (int i = 0; i < kMaxDeedsAtOnce; i++) {
-      const std::optional<FaultDeed> deed = faults_.TakeDeed();
-      if (!deed) return;
-      std::visit([&](const auto& what) { Do(now, what); }, *deed);
+    for (int i = 0; i < kMaxDeedsAtOnce && faults_.HasDeeds(); i++) {
+      std::visit([&](const auto& what) { Do(now, what); }, faults_.TakeDeed());
     }
   }
   void Do(Time now, const FailQpDeed& deed) {
@@ -382,6 +370,22 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
 
   void Do(Time now, const EndProgramDeed& deed) { ended_programs_.Do(now, deed); }
 
+  // Executes one call, whose header is valid.
+  Reply CallAlone(Time now, ProcessId process, GroupId group, uint32_t op,
+                  std::span<const std::byte> message, uint32_t number) {
+    // Send posts before rules decide about the call. rdma_rxe's device has sent them long before.
+    if (HasTrait(op, kEndsWhatPostsNeed)) SendPosted(now, group);
+    if (HasTrait(op, kCountsCompletions)) CompletePosted(now, process, group);
+    if (crashed_) return FailedReply(EIO);  // a rule at one of these posts ended the host
+    if (pause_.active() && CanFail(op)) {
+      return doors_.calls.Postpone(now, {*pause_.until() - now}, process, number, message);
+    }
+    Reply reply = doors_.calls.Call(now, process, number, group, op, message);
+    if (!reply.is_late) program_trace_.Call(now, process, op, reply.error);
+    DoDeeds(now);
+    return reply;
+  }
+
   // Executes a sequence of calls, each through the doors. A rule may delay or fail each call, or
   // change an event, so there are no sequences while there are rules.
   Reply RunCalls(Time now, ProcessId process, GroupId group, std::span<const std::byte> body) {
@@ -390,8 +394,8 @@ class Host::Impl final : public transport::QpEndListener, public cm::EventDoor {
     const auto may_call = [this] {
       return !faults_.HasRules() && !StandsStill() && !faults_.HasDeeds();
     };
-    const auto call = [&](std::span<const std::byte> message) {
-      return Call(now, process, message);
+    const auto call = [&](CallOp op, std::span<const std::byte> message) {
+      return CallAlone(now, process, group, static_cast<uint32_t>(op), message, 0);
     };
     const auto find_id = [&](uint32_t channel, uint32_t id) {
       return cm_.FindId(group, channel, id);

@@ -211,7 +211,7 @@ Reply RunSequence(std::span<const std::byte> body, const SequenceCalls& calls) {
     const auto decision = sequence.Complete(step, message.in());
     if (decision == Sequence::Decision::kSkip) continue;
     if (decision == Sequence::Decision::kStop) break;
-    const Reply result = calls.call(message.whole());
+    const Reply result = calls.call(CallOp{step.header.op}, message.whole());
     // Neither happens: no call of a sequence returns descriptors, and may_call excludes delays.
     if (result.is_late || !result.descriptors.empty() || result.body.size() > kMaxStepBytes) break;
     results.Add(i, result);

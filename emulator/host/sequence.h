@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "emulator/abi/calls.h"
 #include "emulator/cm/cma_id.h"
 #include "emulator/host/calls/reply.h"
 
@@ -14,8 +15,8 @@ namespace rdmaemu {
 struct SequenceCalls {
   // Returns false when the host must not execute another call at once.
   std::function<bool()> may_call;
-  // Executes one call, including its header.
-  std::function<Reply(std::span<const std::byte>)> call;
+  // Executes one call. The message includes its header.
+  std::function<Reply(CallOp, std::span<const std::byte> message)> call;
   // Returns nullptr when the channel has no such id.
   std::function<const cm::CmaId*(uint32_t channel, uint32_t id)> find_id;
 };

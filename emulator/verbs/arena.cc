@@ -17,12 +17,12 @@ Arena::~Arena() {
   for (const auto& [id, segment] : segments_) memory_.DestroySegment(id);
 }
 
-Result<Span> Arena::Allocate(size_t bytes) {
+Result<Span> Arena::Allocate(size_t bytes, size_t zeroed) {
   if (bytes == 0) return Span{};
   if (bytes > kMaxSpanBytes) return Fail(ENOMEM);
   const auto rounded = static_cast<uint32_t>(RoundUp(bytes, kAlignment));
   if (const auto hole = holes_.lower_bound({rounded, SegmentId::kNone, 0}); hole != holes_.end()) {
-    return Take(hole->segment, hole->offset, rounded);
+    return Take(hole->segment, hole->offset, rounded, zeroed);
   }
   const size_t growth = std::clamp(std::bit_floor(total_bytes_), kSegmentBytes, kMaxGrowthBytes);
   const size_t segment_bytes = std::max(growth, RoundUp(rounded, kPageBytes));
@@ -33,7 +33,7 @@ Result<Span> Arena::Allocate(size_t bytes) {
   Shared& segment = segments_[created->id];
   segment.bytes = created->bytes;
   AddHole(created->id, segment, 0, static_cast<uint32_t>(segment_bytes));
-  return Take(created->id, 0, rounded);
+  return Take(created->id, 0, rounded, zeroed);
 }
 
 void Arena::AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length) {
@@ -47,7 +47,7 @@ void Arena::RemoveHole(SegmentId id, Shared& segment, uint32_t offset) {
   segment.free.erase(hole);
 }
 
-Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes) {
+Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes, size_t zeroed) {
   if (id == spare_) spare_ = SegmentId::kNone;
   Shared& segment = segments_.at(id);
   const uint32_t length = segment.free.at(offset);
@@ -59,7 +59,7 @@ Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes) {
     if (used >= kDiscardBytes) {
       memory_.Discard(id, offset, used);
     } else {
-      std::memset(memory, 0, used);
+      std::memset(memory, 0, std::min<size_t>(used, zeroed));
     }
   }
   segment.touched = std::max(segment.touched, offset + bytes);

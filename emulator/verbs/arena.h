@@ -45,8 +45,7 @@ class Arena {
   // Offsets have 32 bits. The deepest send queue of rxe takes 2.5 GiB.
   static constexpr size_t kMaxSpanBytes = (size_t{4} << 30) - kPageBytes;
   // Freeing a span of at least this many bytes returns its pages to the system, because programs
-  // keep segments mapped until they end. The arena zeroes a shorter span when it allocates the span
-  // again.
+  // keep segments mapped until they end. A shorter span is zeroed when it is allocated again.
   static constexpr size_t kDiscardBytes = size_t{256} << 10;
 
   explicit Arena(SharedMemory& memory) : memory_(memory) {}
@@ -54,9 +53,10 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Returns a zeroed span of at least `bytes`. ENOMEM above the limits, or when the system has no
+  // Returns a span of at least `bytes`, of which the first `zeroed` ones are 0. The rest may hold
+  // what the group's earlier queues left. ENOMEM above the limits, or when the system has no
   // memory.
-  Result<Span> Allocate(size_t bytes);
+  Result<Span> Allocate(size_t bytes, size_t zeroed = kMaxSpanBytes);
   // Frees a span that Allocate returned. An empty span is ignored.
   void Free(const Span& span);
   // Returns the length in bytes of one of this group's segments. EINVAL for any other segment.
@@ -76,7 +76,7 @@ class Arena {
     uint32_t offset;
     auto operator<=>(const Hole&) const = default;
   };
-  Span Take(SegmentId id, uint32_t offset, uint32_t bytes);
+  Span Take(SegmentId id, uint32_t offset, uint32_t bytes, size_t zeroed);
   void AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length);
   void RemoveHole(SegmentId id, Shared& segment, uint32_t offset);
   void Emptied(SegmentId id);

@@ -38,6 +38,17 @@ TEST(Arena, WhatIsHandedOutAgainIsZero) {
                           [](std::byte byte) { return byte == std::byte{0}; }));
 }
 
+TEST(Arena, OnlyAsManyBytesAreZeroedAsAreAskedFor) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span first = *arena.Allocate(4096);
+  std::memset(first.bytes, 0xff, first.length);
+  arena.Free(first);
+  const Span second = *arena.Allocate(4096, 100);
+  EXPECT_EQ(second.bytes, first.bytes);
+  EXPECT_EQ(std::count(second.bytes, second.bytes + second.length, std::byte{0}), 100);
+}
+
 TEST(Arena, NeighboursMergeWhenFreedInAnyOrder) {
   testing::FakeSharedMemory memory;
   Arena arena(memory);

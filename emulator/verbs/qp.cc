@@ -86,8 +86,9 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   qp.send_entries = UsableDepth(depths, qp.cap.max_send_wr);
   const uint32_t send_slots = Ring::SlotsFor(qp.send_entries);
   const uint32_t send_bytes = SendSlotBytes(qp.cap.max_send_sge, qp.cap.max_inline_data);
-  const Result<Span> send =
-      group.arena.Allocate(sizeof(QpControl) + BytesWithSendSlab(send_slots, send_bytes));
+  // Ring::Format clears a ring's head, and the library clears each request that it adds.
+  const Result<Span> send = group.arena.Allocate(
+      sizeof(QpControl) + BytesWithSendSlab(send_slots, send_bytes), sizeof(QpControl));
   if (!send) return Pass(send.error());
   qp.send_memory = *send;
   qp.control = reinterpret_cast<QpControl*>(send->bytes);
@@ -98,7 +99,7 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   qp.recv_entries = UsableDepth(depths, qp.cap.max_recv_wr);
   const uint32_t recv_slots = Ring::SlotsFor(qp.recv_entries);
   const uint32_t recv_bytes = RecvSlotBytes(qp.cap.max_recv_sge);
-  const Result<Span> recv = group.arena.Allocate(Ring::BytesFor(recv_slots, recv_bytes));
+  const Result<Span> recv = group.arena.Allocate(Ring::BytesFor(recv_slots, recv_bytes), 0);
   if (!recv) {
     group.arena.Free(qp.send_memory);
     return Pass(recv.error());

@@ -101,8 +101,7 @@ void HostFaults::Queue(FaultDeed deed) {
   flags_.interrupts = true;
 }
 
-std::optional<FaultDeed> HostFaults::TakeDeed() {
-  if (deeds_.empty()) return std::nullopt;
+FaultDeed HostFaults::TakeDeed() {
   FaultDeed next = std::move(deeds_.front());
   deeds_.pop_front();
   flags_.interrupts = !deeds_.empty();

@@ -103,7 +103,8 @@ class HostFaults {
   // Queues a deed, which the host executes between two of its steps.
   void Queue(FaultDeed deed);
   bool HasDeeds() const { return !deeds_.empty(); }
-  std::optional<FaultDeed> TakeDeed();
+  // There must be one.
+  FaultDeed TakeDeed();
 
   // Sets how the programs of a rule with end_program are found. Without it there are none.
   using FindPrograms = std::function<std::vector<ProcessId>(fault::EndProgram::Which, ProcessId,
