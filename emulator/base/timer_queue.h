@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/base/spare_nodes.h"
 #include "emulator/base/time.h"
 
 namespace rdmaemu {
@@ -20,8 +21,9 @@ class TimerQueue {
  public:
   // Sets or changes the key's deadline.
   void Arm(const Key& key, Time deadline) {
-    const auto [it, added] = places_.try_emplace(key, heap_.size());
-    if (added) {
+    auto it = places_.find(key);
+    if (it == places_.end()) {
+      it = spare_.Insert(places_, key, heap_.size());
       heap_.push_back({deadline, &*it});
     } else {
       heap_[it->second].deadline = deadline;
@@ -63,7 +65,7 @@ class TimerQueue {
 
   void Remove(typename Places::iterator it) {
     const size_t at = it->second;
-    places_.erase(it);
+    spare_.Erase(places_, it);
     const Entry last = heap_.back();
     heap_.pop_back();
     if (at == heap_.size()) return;
@@ -88,6 +90,7 @@ class TimerQueue {
   }
 
   Places places_;
+  SpareNodes<Places> spare_;
   std::vector<Entry> heap_;
 };
 

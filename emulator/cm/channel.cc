@@ -73,8 +73,8 @@ bool Channels::Move(uint32_t handle, PendingEvent event) {
   const EventWait& wait = event.wait;
   const bool is_over = wait.over();
   if (wait.until) timed_.insert({*wait.until, handle, place});
-  channel.by_id.insert({event.id, place});
-  channel.events.emplace_hint(channel.events.end(), place, std::move(event));
+  spare_by_id_.Insert(channel.by_id, std::pair(event.id, place));
+  spare_events_.Insert(channel.events, place, std::move(event));
   if (channel.hidden_from != Channel::kNothingHidden) return true;
   if (is_over) {
     Count(channel, 1);
@@ -175,8 +175,8 @@ const PendingEvent* Channels::At(const Channel& channel, size_t place) const {
 
 void Channels::PopFront(Channel& channel) {
   const auto oldest = channel.events.begin();
-  channel.by_id.erase({oldest->second.id, oldest->first});
-  channel.events.erase(oldest);
+  spare_by_id_.Erase(channel.by_id, std::pair(oldest->second.id, oldest->first));
+  spare_events_.Erase(channel.events, oldest);
   Changed(channel);
 }
 

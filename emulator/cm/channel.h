@@ -15,6 +15,7 @@
 #include "emulator/base/ids.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/result.h"
+#include "emulator/base/spare_nodes.h"
 #include "emulator/base/survivors.h"
 #include "emulator/cm/cm.h"
 #include "emulator/cm/events.h"
@@ -26,8 +27,10 @@ struct Channel {
   GroupId group;
   Maker maker;
   CounterId counter;
-  std::map<uint64_t, PendingEvent> events;        // in the order of arrival
-  std::set<std::pair<uint32_t, uint64_t>> by_id;  // (id, place in `events`)
+  using Events = std::map<uint64_t, PendingEvent>;
+  using ById = std::set<std::pair<uint32_t, uint64_t>>;
+  Events events;  // in the order of arrival
+  ById by_id;     // (id, place in `events`)
   uint64_t last_place = 0;
   uint32_t uncounted = 0;   // visible events that `counter` does not count yet
   bool is_changed = false;  // since ShowChanged
@@ -92,8 +95,8 @@ class Channels {
       if (it->second < channel.hidden_from) seen++;
       Untime(channel, *event);
       taken.push_back(std::move(event->second));
-      channel.events.erase(event);
-      it = channel.by_id.erase(it);
+      spare_events_.Erase(channel.events, event);
+      it = spare_by_id_.Erase(channel.by_id, it);
     }
     Uncount(channel, seen);
     Show(channel);
@@ -165,6 +168,8 @@ class Channels {
   }
 
   EventCounters& counters_;
+  SpareNodes<Channel::Events> spare_events_;
+  SpareNodes<Channel::ById> spare_by_id_;
   EventDoor* door_ = nullptr;
   EventOffers* offers_ = nullptr;
   std::vector<uint32_t> changed_;  // channels for ShowChanged; some may be gone

@@ -44,7 +44,7 @@ Reply CmCalls::Command(Time now, ProcessId process, GroupId group, uint32_t comm
       cm_.Call(now, group, process, target.channel, command, body.subspan(sizeof target), response);
   if (!filled) return FailedReply(filled.error().code);
   Reply reply;
-  reply.body.assign(response.data(), response.data() + *filled);
+  reply.body.assign(std::span(response).first(std::min(*filled, response.size())));
   if (command == RDMA_USER_CM_CMD_GET_EVENT) ApplyEventRules(now, process, reply.body);
   return reply;
 }

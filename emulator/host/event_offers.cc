@@ -188,8 +188,9 @@ Reply HostEventOffers::FetchAhead(ProcessId process, const Fetch& fetch,
     const auto body = message.subspan(sizeof(CallHeader));
     const auto get_event = static_cast<uint32_t>(CallOp::kCmCommand) + RDMA_USER_CM_CMD_GET_EVENT;
     if (op != CallOp{get_event}) return calls_.Call({}, caller.group, maker, op, body);
-    const auto bytes = std::as_bytes(std::span(&event.response, 1));
-    return Reply{.error = 0, .body = {bytes.begin(), bytes.end()}, .descriptors = {}};
+    Reply reply;
+    reply.body.assign(std::as_bytes(std::span(&event.response, 1)));
+    return reply;
   };
   const auto find_id = [&](uint32_t channel, uint32_t id) {
     return cm_.FindId(caller.group, channel, id);

@@ -67,7 +67,7 @@ class EventOffersTest : public ::testing::Test {
     reply.resize(OffersOf(client).Take(channel, devices, reply.data(), kMaxSequenceOutBytes));
     return reply;
   }
-  static rdma_ucm_event_resp EventIn(const std::vector<std::byte>& reply) {
+  static rdma_ucm_event_resp EventIn(std::span<const std::byte> reply) {
     rdma_ucm_event_resp event{};
     const std::vector<StepResult> results = ResultsIn(reply);
     if (!results.empty()) std::memcpy(&event, results[0].out.data(), results[0].header.size);

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "emulator/base/time.h"
 #include "emulator/cm/cm.h"
@@ -76,11 +76,11 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   // next call. Returns true when messages are left.
   template <class Deliver>
   bool DeliverLocal(Deliver&& deliver) {
-    for (size_t count = local_.size(); count > 0; count--) {
-      const LocalMessage next = std::move(local_.front());
-      local_.pop_front();
-      deliver(next.route, next.message);
-    }
+    if (local_.empty()) return false;
+    std::vector<LocalMessage> messages = std::exchange(local_, std::move(spare_));
+    for (const LocalMessage& each : messages) deliver(each.route, each.message);
+    messages.clear();
+    if (messages.capacity() <= kMaxSpareMessages) spare_ = std::move(messages);
     return !local_.empty();
   }
   // Checks a received datagram, counts it, writes it to the capture, and parses it to `packet`.
@@ -94,12 +94,12 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   transport::Train* CheckReceivedForm(const wire::UdpFlow& flow, std::span<const std::byte> form);
   // Returns true when captures need the datagrams of each packet.
   bool captures() const { return trace_.wants_packets(); }
-  bool HasLocal() const { return !local_.empty(); }
 
   FabricCounters& counters() { return counters_; }
   const FabricCounters& counters() const { return counters_; }
 
  private:
+  static constexpr size_t kMaxSpareMessages = 256;
   struct LocalMessage {
     cm::CmRoute route;
     wire::CmMessage message;
@@ -110,7 +110,8 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   Network& network_;
   trace::Sink& trace_;
   FabricCounters counters_;
-  std::deque<LocalMessage> local_;
+  std::vector<LocalMessage> local_;
+  std::vector<LocalMessage> spare_;  // empty; memory for `local_`
   wire::IcrcCache sent_icrc_, received_icrc_;
   wire::UdpFlow pending_flow_{};
   std::vector<std::span<std::byte>> pending_;  // rooms that Commit seals and sends

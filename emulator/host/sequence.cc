@@ -159,30 +159,26 @@ class Message {
   std::array<std::byte, sizeof(CallHeader) + kMaxStepBytes> bytes_;
 };
 
-// The body of the reply to a sequence.
+// Writes the body of the reply to a sequence.
 class Results {
  public:
+  explicit Results(ReplyBody& body) : body_(body) { body_.resize(sizeof(SequenceOut)); }
+
   bool HasRoomForOne() const {
-    return size_ + sizeof(ResultHeader) + kMaxStepBytes <= bytes_.size();
+    return body_.size() + sizeof(ResultHeader) + kMaxStepBytes <= kMaxSequenceOutBytes;
   }
   void Add(uint32_t step, const Reply& reply) {
     const auto size = static_cast<uint32_t>(reply.body.size());
-    Store(std::span(bytes_).subspan(size_), ResultHeader{step, reply.error, size, 0});
-    size_ += sizeof(ResultHeader);
-    Copy(reply.body, bytes_.data() + size_);
-    std::fill_n(bytes_.data() + size_ + size, PaddedStep(size) - size, std::byte{});
-    size_ += PaddedStep(size);
-    count_++;
-  }
-  std::vector<std::byte> Take() {
-    Store(bytes_, SequenceOut{count_, 0});
-    return {bytes_.data(), bytes_.data() + size_};
+    const size_t at = body_.size();
+    body_.resize(at + sizeof(ResultHeader) + PaddedStep(size));
+    Store(std::span(body_).subspan(at), ResultHeader{step, reply.error, size, 0});
+    Copy(reply.body, body_.data() + at + sizeof(ResultHeader));
+    Store(body_, SequenceOut{++count_, 0});
   }
 
  private:
-  size_t size_ = sizeof(SequenceOut);
+  ReplyBody& body_;
   uint32_t count_ = 0;
-  std::array<std::byte, kMaxSequenceOutBytes> bytes_;
 };
 
 }  // namespace
@@ -203,7 +199,8 @@ Reply RunSequence(std::span<const std::byte> body, const SequenceCalls& calls) {
   const std::span<const Step> steps = ParseSteps(body, memory);
   if (steps.empty()) return FailedReply(EINVAL);
   Sequence sequence(Load<SequenceIn>(body).devices, calls);
-  Results results;
+  Reply reply;
+  Results results(reply.body);
   for (uint32_t i = 0; i < steps.size(); i++) {
     const Step& step = steps[i];
     if (!calls.may_call() || !results.HasRoomForOne()) break;
@@ -218,8 +215,6 @@ Reply RunSequence(std::span<const std::byte> body, const SequenceCalls& calls) {
     if (result.error != 0) break;
     sequence.Note(step, result.body);
   }
-  Reply reply;
-  reply.body = results.Take();
   return reply;
 }
 

@@ -79,7 +79,7 @@ class CallPagesTest : public testing::Test {
   std::vector<std::unique_ptr<Caller>> callers_;
   std::vector<uint32_t> served_;
   uint32_t served_page_ = 0;  // the last one
-  std::vector<std::byte> body_;
+  ReplyBody body_;
   size_t last_message_bytes_ = 0;
 };
 

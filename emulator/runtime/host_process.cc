@@ -562,7 +562,7 @@ void HostProcess::CompleteStatus(Reply& reply) {
                                           {"ordinary", shared.ordinary_buffers}};
   const std::string text = status.dump(-1, ' ', false, Json::error_handler_t::replace);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  reply.body.assign(bytes.begin(), bytes.end());
+  reply.body.assign(bytes);
 }
 
 // Ends the process because of a fault rule. Sends late replies and writes the trace first, because

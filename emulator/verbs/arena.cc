@@ -37,14 +37,14 @@ Result<Span> Arena::Allocate(size_t bytes, size_t zeroed) {
 }
 
 void Arena::AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length) {
-  segment.free[offset] = length;
-  holes_.insert({length, id, offset});
+  spare_free_.Insert(segment.free, offset, length);
+  spare_holes_.Insert(holes_, Hole{length, id, offset});
 }
 
 void Arena::RemoveHole(SegmentId id, Shared& segment, uint32_t offset) {
   const auto hole = segment.free.find(offset);
-  holes_.erase({hole->second, id, offset});
-  segment.free.erase(hole);
+  spare_holes_.Erase(holes_, Hole{hole->second, id, offset});
+  spare_free_.Erase(segment.free, hole);
 }
 
 Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes, size_t zeroed) {

@@ -13,6 +13,7 @@
 #include "emulator/abi/ring.h"
 #include "emulator/base/memory.h"
 #include "emulator/base/result.h"
+#include "emulator/base/spare_nodes.h"
 
 namespace rdmaemu {
 
@@ -84,6 +85,8 @@ class Arena {
 
   SharedMemory& memory_;
   std::map<SegmentId, Shared> segments_;
+  SpareNodes<std::map<uint32_t, uint32_t>> spare_free_;
+  SpareNodes<std::set<Hole>> spare_holes_;
   std::set<Hole> holes_;
   SegmentId spare_ = SegmentId::kNone;  // an empty segment
   size_t total_bytes_ = 0;

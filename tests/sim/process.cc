@@ -152,7 +152,8 @@ int Process::FetchEvent(uint32_t channel, rdma_ucm_event_resp& event) {
   constexpr uint32_t kAllDevices = ~0u;
   if (!Lives()) return ENOTCONN;
   OfferedEvents& offers = reinterpret_cast<ProcessPage*>(At(hello_.process_page))->offers;
-  std::vector<std::byte> bytes(kMaxSequenceOutBytes);
+  ReplyBody bytes;
+  bytes.resize(kMaxSequenceOutBytes);
   bytes.resize(offers.Take(channel, kAllDevices, bytes.data(), kMaxSequenceOutBytes));
   const bool is_offered = !bytes.empty();
   if (!is_offered) {

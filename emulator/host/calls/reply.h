@@ -9,6 +9,7 @@
 
 #include "emulator/base/ids.h"
 #include "emulator/base/memory.h"
+#include "emulator/host/calls/reply_body.h"
 
 namespace rdmaemu {
 
@@ -19,7 +20,7 @@ using ReplyDescriptor = std::variant<CounterId, SegmentId, DoorbellDescriptor, F
 
 struct Reply {
   int error = 0;                             // positive errno
-  std::vector<std::byte> body;               // Out of calls.h; empty on error
+  ReplyBody body;                            // Out of calls.h; empty on error
   std::vector<ReplyDescriptor> descriptors;  // in the order of calls.h
   // A fault rule delays the reply. The caller must send nothing until Host::TakeLateReply returns
   // the reply. Other callers of the process go on.

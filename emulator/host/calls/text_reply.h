@@ -17,7 +17,7 @@ inline Reply TextReply(std::string_view text) {
     return reply;
   }
   const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
-  reply.body.assign(bytes, bytes + text.size());
+  reply.body.assign({bytes, text.size()});
   return reply;
 }
 

@@ -35,9 +35,8 @@ Reply ErrorReply(int error) {
 }
 
 Reply AnswerReply(const AnswerOut& out) {
-  const auto* const bytes = reinterpret_cast<const std::byte*>(&out);
   Reply reply;
-  reply.body.assign(bytes, bytes + sizeof out);
+  reply.body.assign(std::as_bytes(std::span(&out, 1)));
   return reply;
 }
 
