@@ -65,8 +65,11 @@ Result<size_t> Cm::Call(Time now, GroupId group, ProcessId process, uint32_t cha
   const Impl::Entry entry(*impl_);
   Channel* on = impl_->channels.Find(group, channel);
   if (on == nullptr) return Fail(EBADF);
-  impl_->channels.WithdrawFromFirst(
-      *on, [&](const PendingEvent& event) { return MayChange(event, command, in); });
+  const ChangedEvents changed = EventsChangedBy(command, in);
+  if (changed.which != ChangedEvents::Which::kNone) {
+    impl_->channels.WithdrawFromFirst(
+        *on, [&](const PendingEvent& event) { return changed.Have(event); });
+  }
   CommandContext context{now, group, process, *on, impl_->channels, impl_->ids};
   return RunCommand(context, command, in, out);
 }

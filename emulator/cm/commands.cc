@@ -22,7 +22,8 @@ using Filled = Result<size_t>;
 // size.
 template <class T>
 T Load(In in) {
-  T value = {};
+  T value;
+  if (in.size() < sizeof value) value = {};
   std::memcpy(&value, in.data(), std::min(in.size(), sizeof value));
   return value;
 }
@@ -525,18 +526,19 @@ uint32_t IdOf(uint32_t command, std::span<const std::byte> in) {
   return id;
 }
 
-bool MayChange(const PendingEvent& event, uint32_t command, std::span<const std::byte> in) {
+ChangedEvents EventsChangedBy(uint32_t command, std::span<const std::byte> in) {
+  using enum ChangedEvents::Which;
   switch (command) {
     case RDMA_USER_CM_CMD_QUERY:
     case RDMA_USER_CM_CMD_INIT_QP_ATTR:
-      return false;
+      return {kNone};
     case RDMA_USER_CM_CMD_LEAVE_MCAST:
-      return true;  // names a membership
+      return {kAny};  // names a membership
     default:
       break;
   }
   const uint32_t id = IdOf(command, in);
-  return id != 0 && (id == event.id || id == event.new_id);
+  return {id == 0 ? kNone : kOfId, id};
 }
 
 }  // namespace rdmaemu::cm

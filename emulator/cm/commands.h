@@ -31,8 +31,18 @@ Result<size_t> RunCommand(CommandContext& context, uint32_t command, std::span<c
 // Returns the id in a command's input. 0: the command has no id, or the input is too short.
 uint32_t IdOf(uint32_t command, std::span<const std::byte> in);
 
-// Returns true if the command may remove the queued event, or change what a program learns with the
-// event: the replies to queries about the event's ids.
-bool MayChange(const PendingEvent& event, uint32_t command, std::span<const std::byte> in);
+// The queued events that a command may remove, or with which it may change what a program learns:
+// the replies to queries about the event's ids.
+struct ChangedEvents {
+  enum class Which : uint8_t { kNone, kOfId, kAny };
+  Which which;
+  uint32_t id = 0;  // kOfId
+
+  bool Have(const PendingEvent& event) const {
+    return which == Which::kAny ||
+           (which == Which::kOfId && (id == event.id || id == event.new_id));
+  }
+};
+ChangedEvents EventsChangedBy(uint32_t command, std::span<const std::byte> in);
 
 }  // namespace rdmaemu::cm

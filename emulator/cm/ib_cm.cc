@@ -56,7 +56,7 @@ Connection* IbCm::Create() {
   do {
     connection.local_id = random_.Next32();
   } while (connection.local_id == 0 || by_local_id_.contains(connection.local_id));
-  by_local_id_[connection.local_id] = connection.key;
+  by_local_id_[connection.local_id] = &connection;
   connection.transaction_id = uint64_t{random_.Next32()} << 32 | connection.local_id;
   return &connection;
 }
@@ -76,8 +76,7 @@ void IbCm::DropIfOver(Connection& connection) {
 Connection* IbCm::Acquire(uint32_t local_id, uint32_t remote_id) {
   const auto it = by_local_id_.find(local_id);
   if (it == by_local_id_.end()) return nullptr;
-  Connection* connection = Find(it->second);
-  return connection != nullptr && connection->remote_id == remote_id ? connection : nullptr;
+  return it->second->remote_id == remote_id ? it->second : nullptr;
 }
 
 bool IbCm::InsertRemoteId(Connection& connection, uint64_t guid, uint32_t remote_id) {
@@ -548,8 +547,7 @@ uint32_t IbCm::OwnerOf(const wire::CmMessage& message) {
       },
       message.body);
   const auto it = by_local_id_.find(ours);
-  const Connection* connection = it == by_local_id_.end() ? nullptr : Find(it->second);
-  return connection == nullptr ? 0 : connection->owner;
+  return it == by_local_id_.end() ? 0 : it->second->owner;
 }
 
 void IbCm::Trace(Time now, std::string_view kind, uint32_t owner, const wire::CmMessage& message) {

@@ -279,7 +279,8 @@ class IbCm {
   uint64_t last_key_ = 0;
   // Tens of thousands of connections can be in timewait. Their order in this table means nothing.
   std::unordered_map<uint64_t, Connection> connections_;
-  std::unordered_map<uint32_t, uint64_t> by_local_id_;               // looked up, never iterated
+  // Points into `connections_`. Looked up, never iterated.
+  std::unordered_map<uint32_t, Connection*> by_local_id_;
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_id_;   // (CA GUID, communication id)
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> by_remote_qpn_;  // (CA GUID, QPN)
   std::map<std::pair<NetAddress, uint32_t>, uint64_t> by_sidr_;      // (peer, request id)

@@ -12,9 +12,11 @@
 namespace rdmaemu {
 namespace {
 
+// The rest of a value of which there are too few bytes is 0.
 template <class T>
 T Load(std::span<const std::byte> bytes) {
-  T value{};
+  T value;
+  if (bytes.size() < sizeof value) value = {};
   std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
   return value;
 }
