@@ -14,7 +14,7 @@ template <class Container>
 class SpareNodes {
  public:
   using Iterator = typename Container::iterator;
-  static constexpr size_t kMost = 32;
+  static constexpr size_t kMost = 32;  // the memory of more removed elements is freed
 
   // Removes the element. Returns the iterator to the next one.
   Iterator Erase(Container& from, Iterator element) {

@@ -14,8 +14,8 @@
 
 namespace rdmaemu {
 
-// A binary heap. Most deadlines are later than all others when they are set, and are cancelled
-// soon. Both cost no search in it.
+// A binary heap, because most deadlines are later than all others when they are set, and are soon
+// cancelled. At the end of a heap, neither moves another element.
 template <class Key>
 class TimerQueue {
  public:

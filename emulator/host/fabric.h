@@ -99,7 +99,7 @@ class Fabric final : public transport::DatagramSink, public PacketExit {
   const FabricCounters& counters() const { return counters_; }
 
  private:
-  static constexpr size_t kMaxSpareMessages = 256;
+  static constexpr size_t kMaxSpareMessages = 256;  // memory for more messages is freed
   struct LocalMessage {
     cm::CmRoute route;
     wire::CmMessage message;
