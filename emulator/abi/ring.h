@@ -5,6 +5,10 @@
 //
 // Each side treats the other side as hostile. Each side keeps the sizes in its own memory, never
 // reads them from the ring, and masks an index before use.
+//
+// The host numbers its rings, in memory that rdma_rxe leaves unused. A forked child keeps the
+// queues that its parent has destroyed, and the host then uses their memory again. By the number
+// the child sees that the ring is no longer the one that it knows.
 #pragma once
 
 #include <algorithm>
@@ -262,12 +266,29 @@ class Ring {
   // 4 entries need 8 slots, of which 7 are usable.
   static uint32_t SlotsFor(uint32_t entries) { return std::bit_ceil(entries + 1); }
 
-  // Writes the sizes and empty indices. The host calls it once.
-  void Format() {
+  // Writes the sizes, empty indices and a number that is not 0. The host calls it once.
+  void Format(uint32_t number) {
     std::memset(static_cast<void*>(buffer_), 0, sizeof *buffer_);
     buffer_->log2_elem_size = shift_;
     buffer_->index_mask = mask_;
+    SetNumbers(number);
   }
+  // Discards all entries. The host calls it.
+  void Clear() {
+    SetConsumer(0);
+    SetProducer(0);
+  }
+  // The host calls it before it uses the memory for something else. May be called for no ring.
+  void End() {
+    if (buffer_ != nullptr) SetNumbers(kEnded);
+  }
+
+  // The program calls it once, when it gets the ring.
+  void RememberNumber() { number_ = std::atomic_ref(ProducersNumber()).load(); }
+  // Return false if the memory no longer belongs to the ring of RememberNumber. Each reads a cache
+  // line that its caller needs next: a producer's or a consumer's.
+  bool IsProducersStill() const { return Is(ProducersNumber()); }
+  bool IsConsumersStill() const { return Is(ConsumersNumber()); }
 
   explicit operator bool() const { return buffer_ != nullptr; }
   uint32_t usable() const { return mask_; }
@@ -308,7 +329,17 @@ class Ring {
  private:
   static constexpr uint32_t kLineBytes = 64;
   static constexpr uint32_t kPreparedBytes = 4 * kLineBytes;  // a request with its SGE
+  static constexpr uint32_t kEnded = 0;                       // the number of no ring
 
+  uint32_t& ProducersNumber() const { return buffer_->pad_2[0]; }
+  uint32_t& ConsumersNumber() const { return buffer_->pad_3[0]; }
+  void SetNumbers(uint32_t number) {
+    std::atomic_ref(ProducersNumber()).store(number, std::memory_order_release);
+    std::atomic_ref(ConsumersNumber()).store(number, std::memory_order_release);
+  }
+  bool Is(uint32_t& number) const {
+    return std::atomic_ref(number).load(std::memory_order_acquire) == number_;
+  }
   uint32_t Load(uint32_t& index) const {
     return std::atomic_ref(index).load(std::memory_order_acquire) & mask_;
   }
@@ -319,6 +350,7 @@ class Ring {
   rxe_queue_buf* buffer_ = nullptr;
   uint32_t mask_ = 0;
   uint32_t shift_ = 0;
+  uint32_t number_ = kEnded;
 };
 
 // Returns the bytes of one send slot: the header, then SGEs or inline data, rounded up to a power

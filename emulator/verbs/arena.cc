@@ -63,7 +63,12 @@ Span Arena::Take(SegmentId id, uint32_t offset, uint32_t bytes, size_t zeroed) {
     }
   }
   segment.touched = std::max(segment.touched, offset + bytes);
-  return {id, offset, bytes, memory};
+  return {id, offset, bytes, memory, NextNumber()};
+}
+
+uint32_t Arena::NextNumber() {
+  if (++last_number_ == 0) ++last_number_;
+  return last_number_;
 }
 
 void Arena::Free(const Span& span) {

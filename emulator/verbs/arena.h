@@ -23,6 +23,7 @@ struct Span {
   uint32_t offset = 0;         // bytes
   uint32_t length = 0;         // bytes; 0: none
   std::byte* bytes = nullptr;  // in the host's mapping
+  uint32_t number = 0;         // differs from the arena's earlier spans; not 0
 
   operator SharedSpan() const { return {static_cast<uint32_t>(segment), offset, length, 0}; }
 };
@@ -78,6 +79,7 @@ class Arena {
     auto operator<=>(const Hole&) const = default;
   };
   Span Take(SegmentId id, uint32_t offset, uint32_t bytes, size_t zeroed);
+  uint32_t NextNumber();
   void AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length);
   void RemoveHole(SegmentId id, Shared& segment, uint32_t offset);
   void Emptied(SegmentId id);
@@ -90,6 +92,7 @@ class Arena {
   std::set<Hole> holes_;
   SegmentId spare_ = SegmentId::kNone;  // an empty segment
   size_t total_bytes_ = 0;
+  uint32_t last_number_ = 0;
 };
 
 }  // namespace rdmaemu

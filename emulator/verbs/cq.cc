@@ -24,7 +24,7 @@ Result<MappedCq> MapCq(Arena& arena, uint32_t entries) {
                   Ring(memory->bytes + sizeof(CqControl), slots, sizeof(CqEntry)),
                   reinterpret_cast<ReceiveSlot*>(memory->bytes + sizeof(CqControl) +
                                                  SlabOffset(slots, sizeof(CqEntry)))};
-  mapped.ring.Format();
+  mapped.ring.Format(memory->number);
   return mapped;
 }
 
@@ -146,7 +146,7 @@ Result<CompletionChannel*> Verbs::CreateChannel(GroupId id, Handle handle) {
   channel->memory = *memory;
   channel->control = reinterpret_cast<ChannelControl*>(memory->bytes);
   channel->ring = Ring(memory->bytes + sizeof(ChannelControl), kChannelSlots, sizeof(ChannelEntry));
-  channel->ring.Format();
+  channel->ring.Format(memory->number);
   const auto adopted = Adopt(**context, INT64_MAX, std::move(channel));
   if (!adopted) {
     environment_.counters.Destroy(*counter);
@@ -165,6 +165,7 @@ Status Verbs::DestroyChannel(GroupId id, Handle handle) {
 
 void Verbs::RemoveChannel(CompletionChannel& channel) {
   environment_.counters.Destroy(channel.counter);
+  channel.ring.End();
   GroupOf(channel.context->group).arena.Free(channel.memory);
   Drop(*channel.context, channel);
 }
@@ -298,6 +299,7 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   if (armed != kCqUnarmed) mapped->control->armed = ArmedWord(armed, kCqArmedElsewhere);
   mapped->control->overrun = std::atomic_ref(cq.control->overrun).load();
   mapped->control->refuses_lanes = std::atomic_ref(cq.control->refuses_lanes).load();
+  cq.ring.End();
   arena.Free(cq.memory);
   cq.memory = mapped->memory;
   cq.entries = usable;
@@ -359,6 +361,7 @@ void Verbs::RemoveCq(CompletionQueue& cq) {
     cq.channel->users--;
   }
   ForgetAsync(context, cq.handle);
+  cq.ring.End();
   GroupOf(context.group).arena.Free(cq.memory);
   Drop(context, cq);
 }

@@ -93,7 +93,7 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   qp.send_memory = *send;
   qp.control = reinterpret_cast<QpControl*>(send->bytes);
   qp.send_ring = Ring(send->bytes + sizeof(QpControl), send_slots, send_bytes);
-  qp.send_ring.Format();
+  qp.send_ring.Format(send->number);
   qp.slab = send->bytes + sizeof(QpControl) + SlabOffset(send_slots, send_bytes);
   if (qp.srq != nullptr) return {};
   qp.recv_entries = UsableDepth(depths, qp.cap.max_recv_wr);
@@ -106,7 +106,7 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   }
   qp.recv_memory = *recv;
   qp.recv_ring = Ring(recv->bytes, recv_slots, recv_bytes);
-  qp.recv_ring.Format();
+  qp.recv_ring.Format(recv->number);
   return {};
 }
 
@@ -357,8 +357,8 @@ void Verbs::SetQpState(Time now, QueuePair& qp, ibv_qp_state to) {
   qp.attr.qp_state = to;
   if (to == IBV_QPS_RESET) {
     // Reset discards work without completions (rxe_queue_reset).
-    qp.send_ring.Format();
-    if (qp.recv_ring) qp.recv_ring.Format();
+    qp.send_ring.Clear();
+    if (qp.recv_ring) qp.recv_ring.Clear();
     qp.attr.sq_draining = 0;
   }
   std::atomic_ref(qp.control->state).store(to, std::memory_order_release);
@@ -404,6 +404,8 @@ void Verbs::RemoveQp(Time now, QueuePair& qp) {
   }
   ForgetAsync(context, qp.handle);
   FreeDoorbell(group, qp.doorbell);
+  qp.send_ring.End();
+  qp.recv_ring.End();
   group.arena.Free(qp.send_memory);
   group.arena.Free(qp.recv_memory);
   qps_.Erase(qp.qpn);

@@ -44,7 +44,7 @@ Result<std::pair<Span, Ring>> MapReceives(Arena& arena, uint32_t max_wr, uint32_
   const Result<Span> memory = arena.Allocate(Ring::BytesFor(slots, slot_bytes));
   if (!memory) return Pass(memory.error());
   Ring ring(memory->bytes, slots, slot_bytes);
-  ring.Format();
+  ring.Format(memory->number);
   return std::pair(*memory, ring);
 }
 
@@ -150,6 +150,7 @@ Result<SharedReceiveQueue*> Verbs::ModifySrq(GroupId id, Handle handle, int mask
       std::memcpy(ring.Slot(i), srq.ring.Slot(consumer + i), ring.slot_bytes());
     }
     ring.SetProducer(waiting);
+    srq.ring.End();
     arena.Free(srq.memory);
     srq.memory = mapped->first;
     srq.ring = ring;
@@ -181,6 +182,7 @@ Result<uint32_t> Verbs::DestroySrq(GroupId id, Handle handle) {
 void Verbs::RemoveSrq(SharedReceiveQueue& srq) {
   Context& context = *srq.pd->context;
   ForgetAsync(context, srq.handle);
+  srq.ring.End();
   GroupOf(context.group).arena.Free(srq.memory);
   srq.pd->users--;
   Drop(context, srq);

@@ -15,7 +15,9 @@ namespace rdmaemu::shim {
 namespace {
 
 // Without the events in lanes.
-bool HasOwnEvent(Channel& channel) { return !channel.ring.Empty() || channel.control->HasEvent(); }
+bool HasOwnEvent(Channel& channel) {
+  return channel.ring.IsConsumersStill() && (!channel.ring.Empty() || channel.control->HasEvent());
+}
 bool HasEvent(Channel& channel) { return HasOwnEvent(channel) || HasLaneEvent(channel); }
 
 // Yielding before sleeping shortens short waits. Meanwhile the thread makes copies that the host
@@ -44,6 +46,8 @@ CompletionQueue* TakeEntry(Channel& channel) {
   const ChannelUse use(channel);
   uint64_t cookie = 0;
   CompletionQueue* in_lane = nullptr;
+  // A forked process shares the channel and has destroyed it.
+  if (!channel.ring.IsConsumersStill()) return nullptr;
   for (;;) {
     const uint32_t consumer = channel.ring.Consumer();
     if (consumer == channel.ring.Producer()) {

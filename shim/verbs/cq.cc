@@ -76,6 +76,7 @@ namespace {
 
 // The caller holds the queue's lock.
 int PollLocked(CompletionQueue& cq, int count, ibv_wc* out) {
+  if (!cq.ring.IsConsumersStill()) return 0;
   const uint32_t producer = cq.ring.Producer();
   uint32_t consumer = cq.ring.Consumer();
   if (consumer != producer) client::AcquireFromDevice();
@@ -126,6 +127,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
 // producer, so this does not disturb it.
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   ForkLockGuard guard(cq.lock);
+  if (!cq.ring.IsConsumersStill()) return;
   // Only a thread with the lock takes the completion, so it does not change meanwhile.
   if (cq.control->Executed() == CqControl::kFull && cq.control->executed.wc.qp_num == qpn) {
     CqEntry executed;
@@ -151,7 +153,17 @@ void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   cq.ring.SetConsumer(to);
 }
 
+// Returns true if a forked process shares the queue and has destroyed it, or resized it. The caller
+// has no lock.
+static bool HasEnded(CompletionQueue& cq) {
+  std::atomic_ref resizes(cq.resizes);
+  const uint32_t before = resizes.load();
+  return !cq.ring.IsConsumersStill() && (before & 1) == 0 && resizes.load() == before;
+}
+
+// Fails with ENOENT for a queue that has ended, as on rxe (measured).
 int RequestNotify(ibv_cq* base, int solicited_only) {
+  if (HasEnded(*Of(base))) return ENOENT;
   ArmQueue(*Of(base), solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny);
   return 0;
 }
@@ -178,12 +190,14 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   ForkLockGuard guard(cq.lock);
   ForgetBeforeFork(cq);
   CqEntry executed{};
-  const bool has_executed = cq.control->TakeExecuted(executed);
+  const bool has_executed = cq.ring.IsConsumersStill() && cq.control->TakeExecuted(executed);
+  std::atomic_ref(cq.resizes).fetch_add(1);
   CqOut reply{};
   int error = client::Call(
       CallOp::kResizeCq,
       ResizeCqIn{base->handle, static_cast<uint32_t>(entries), HandleOf(base->context)}, reply);
   if (error == 0) error = Adopt(cq, reply);
+  std::atomic_ref(cq.resizes).fetch_add(1);
   if (has_executed) cq.control->PutExecuted(executed);
   PlaceBeforeFork(cq);
   return ErrnoWith(error);

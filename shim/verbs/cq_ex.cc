@@ -36,6 +36,7 @@ bool TakeFromLane(CompletionQueue& cq) {
 }
 
 bool TakeCurrent(CompletionQueue& cq) {
+  if (!cq.ring.IsConsumersStill()) return false;
   if (cq.control->TakeExecuted(cq.current)) {
     client::AcquireFromDevice();
   } else {

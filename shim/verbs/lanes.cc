@@ -369,7 +369,8 @@ void RenewLane(CompletionQueue& cq, uint32_t qp_num) {
   const LaneListGuard list_guard(std::try_to_lock);
   if (!list_guard || !qp->recv_lock.TryLock()) return;
   const LaneOffer offer = qp->control->lane.Read();
-  if (offer.number != 0 && offer.lane == qp->received.id && UseOffer(*qp, offer)) {
+  if (offer.number != 0 && offer.lane == qp->received.id && qp->recv_ring.IsProducersStill() &&
+      UseOffer(*qp, offer)) {
     AddRoom(*qp, kMostCheckedByPoll);
   }
   qp->recv_lock.Unlock();

@@ -73,6 +73,7 @@ struct CompletionQueue {
   bool has_timestamps;   // the program may read when the host has completed a request
   CqControl* control;
   Ring ring;
+  uint32_t resizes;      // odd while a thread of this process resizes the queue
   ReceiveSlot* slots;    // one per entry of the ring
   ProgramMemory memory;  // cached checks for placing payloads
   CqEntry current;       // the entry of start_poll and next_poll
@@ -226,7 +227,9 @@ inline Ring RingAt(std::byte* bytes, const SharedSpan& span, size_t before, uint
     errno = EPROTO;
     return {};
   }
-  return Ring(bytes + before, slots, slot_bytes);
+  Ring ring(bytes + before, slots, slot_bytes);
+  ring.RememberNumber();
+  return ring;
 }
 
 // Waits until the program has acknowledged its events, as the destruction of an object requires. A

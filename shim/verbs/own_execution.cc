@@ -53,8 +53,8 @@ class CompletionPlace {
   // Returns true if the completion can be put in front of all others. An entry of the ring may be
   // an earlier completion of the same queue pair.
   bool IsFree() const {
-    return has_lock_ && !cq_.has_timestamps && cq_.control->Executed() == CqControl::kNone &&
-           cq_.ring.Empty() && !MayHaveMessages(cq_);
+    return has_lock_ && !cq_.has_timestamps && cq_.ring.IsConsumersStill() &&
+           cq_.control->Executed() == CqControl::kNone && cq_.ring.Empty() && !MayHaveMessages(cq_);
   }
   // Puts the completion, and raises the event of an armed queue, in the order of
   // CompletionQueue::Publish.

@@ -56,6 +56,7 @@ pthread_mutex_t g_forkable_mutex = PTHREAD_MUTEX_INITIALIZER;
 CompletionQueue* g_forkable = nullptr;
 
 void PlaceAll(CompletionQueue& cq, ProgramMemory& memory) {
+  if (!cq.ring.IsConsumersStill()) return;
   // Do not take the queue's lock, because the forking thread may be between start_poll and
   // end_poll.
   PlaceFromLanes(cq, memory);

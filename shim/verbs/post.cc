@@ -206,7 +206,8 @@ int PostReceives(Ring& ring, uint32_t entries, uint32_t max_sge, ibv_recv_wr* wr
 }
 
 // Posts the whole list, or the requests before *bad. Unlike rxe, posts nothing to a queue pair that
-// cannot send. In rxe such requests stay in the queue and are flushed later.
+// cannot send. In rxe such requests stay in the queue and are flushed later. Fails with EINVAL if a
+// forked process shares the queue and has destroyed it.
 int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   QueuePair& qp = *Of(base);
   if (bad == nullptr || wr == nullptr) return EINVAL;
@@ -218,6 +219,10 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   bool posted = false;
   {
     ForkLockGuard guard(qp.send_lock);
+    if (!qp.send_ring.IsProducersStill()) {
+      *bad = wr;
+      return EINVAL;
+    }
     const ibv_qp_state state = StateOf(qp);
     if (state < IBV_QPS_RTS && (Of(base->context)->missing & kMissingEarlySends) != 0) {
       *bad = wr;
@@ -247,6 +252,7 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
 int PostRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   QueuePair& qp = *Of(base);
   if (bad == nullptr || wr == nullptr || !qp.recv_ring) return EINVAL;
+  if (!qp.recv_ring.IsProducersStill()) return kPostedToNoQueue;
   const uint32_t missing = Of(base->context)->missing;
   if ((missing & kMissingReceivesInReset) != 0 && StateOf(qp) == IBV_QPS_RESET) {
     *bad = wr;

@@ -17,7 +17,7 @@ void Start(ibv_qp_ex* base) {
   qp.send_lock.Lock();
   qp.started_at = qp.next_slot = qp.send_ring.Producer();
   qp.building = nullptr;
-  qp.build_error = 0;
+  qp.build_error = qp.send_ring.IsProducersStill() ? 0 : EINVAL;
 }
 
 int CompleteNow(QueuePair& qp) {

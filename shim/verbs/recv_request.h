@@ -7,6 +7,11 @@
 
 namespace rdmaemu::shim {
 
+// The result of a post to a receive queue that a process has destroyed, or resized, that shares it
+// since a fork. The receives are lost, as on rxe (measured), where no call tells the kernel of
+// them.
+inline constexpr int kPostedToNoQueue = 0;
+
 // Posts a list of requests to a queue of `entries` entries. The caller holds the queue's lock.
 // Fails as rxe_post_recv does: EINVAL for too many SGEs, ENOMEM for a full queue. *bad is then the
 // first request that was not posted.

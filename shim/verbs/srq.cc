@@ -23,6 +23,7 @@ int Adopt(SharedReceiveQueue& srq, const SrqOut& reply) {
 int PostSrqRecv(ibv_srq* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   SharedReceiveQueue& srq = *Of(base);
   ForkLockGuard guard(srq.lock);
+  if (!srq.ring.IsProducersStill()) return kPostedToNoQueue;
   return PostReceives(srq.ring, srq.entries, srq.max_sge, wr, bad);
 }
 

@@ -303,6 +303,11 @@ def children_create_ids_while_other_threads_do():
         run(emulator, [build("forks_ids")])
 
 
+def a_childs_posts_miss_the_queues_that_replace_its_parents():
+    with Emulator() as emulator:
+        run(emulator, [build("forks_queues")])
+
+
 def no_descriptor_has_the_number_of_a_closed_standard_stream():
     with Emulator() as emulator:
         run(emulator, [build("standard_closed")])
@@ -425,6 +430,7 @@ def main():
             a_forked_child_that_closes_the_descriptors_keeps_its_files,
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
             children_create_ids_while_other_threads_do,
+            a_childs_posts_miss_the_queues_that_replace_its_parents,
             no_descriptor_has_the_number_of_a_closed_standard_stream,
             a_program_of_run_gets_no_other_host_when_its_host_has_ended,
             a_program_hears_where_its_ended_hosts_log_is,
