@@ -60,9 +60,8 @@ class Scene {
         b_.PostRecv(qp_b_, i, to_.data(), bytes, mr_b_.lkey);
       }
       for (uint32_t i = 0; i < kBatch; i++) {
-        a_.PostSend(qp_a_, i, IBV_WR_SEND, from_.data(), bytes, mr_a_.lkey, [&](rxe_send_wqe& wqe) {
-          wqe.state = bytes <= kSlabBytes ? kPayloadTaken : 0;
-        });
+        a_.PostSend(qp_a_, i, IBV_WR_SEND, from_.data(), bytes, mr_a_.lkey,
+                    [&](PlainSend& wqe) { wqe.state = bytes <= kSlabBytes ? kPayloadTaken : 0; });
       }
       world_.Settle();
       if (Drain(a_) != kBatch || Drain(b_) != kBatch) {

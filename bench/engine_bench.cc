@@ -23,14 +23,14 @@ class Bench {
   }
   void Send(size_t i, uint32_t bytes, bool signaled) {
     const uint32_t index = x[i].qp->send_ring.Producer();
-    auto* wqe = x[i].qp->send_ring.SlotAs<rxe_send_wqe>(index);
-    std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-    wqe->wr.opcode = IBV_WR_SEND;
-    wqe->wr.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
-    wqe->state = kPayloadTaken;
-    wqe->dma.num_sge = 1;
+    SendEntry& entry = *x[i].qp->send_ring.SlotAs<SendEntry>(index);
+    entry = {};
+    entry.opcode = IBV_WR_SEND;
+    entry.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
+    entry.state = kPayloadTaken;
+    entry.num_sge = 1;
     const rxe_sge sge = x[i].Sge(0, bytes);
-    std::memcpy(static_cast<void*>(wqe + 1), &sge, sizeof sge);
+    std::memcpy(entry.Data(), &sge, sizeof sge);
     x[i].qp->send_ring.SetProducer(x[i].qp->send_ring.Next(index));
   }
   void Receive(size_t i, uint32_t bytes) {

@@ -418,7 +418,7 @@ struct CreateQpOut {
   uint32_t send_slots, send_slot_bytes;
   uint32_t recv_slots, recv_slot_bytes;
   uint32_t recv_entries;
-  SharedSpan send_queue;  // QpControl, then Ring (rxe_send_wqe)
+  SharedSpan send_queue;  // QpControl, then Ring (SendEntry)
   SharedSpan recv_queue;  // Ring (rxe_recv_wqe); length 0 with an SRQ
 };
 struct ModifyQpIn {

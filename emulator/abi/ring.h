@@ -1,7 +1,7 @@
 // Work queues and completion queues in memory that a program and its host share. The layout is
-// rdma_rxe's: rxe_queue_buf with rxe_send_wqe, rxe_recv_wqe and ib_uverbs_wc (rdma_user_rxe.h). A
-// ring has one producer and one consumer. Each of them masks an index when it stores the index. A
-// ring of 2^n slots holds 2^n - 1 entries.
+// rdma_rxe's: rxe_queue_buf with rxe_recv_wqe and ib_uverbs_wc (rdma_user_rxe.h). Send queues have
+// entries of their own (send_entry.h). A ring has one producer and one consumer. Each of them masks
+// an index when it stores the index. A ring of 2^n slots holds 2^n - 1 entries.
 //
 // Each side treats the other side as hostile. Each side keeps the sizes in its own memory, never
 // reads them from the ring, and masks an index before use.
@@ -328,7 +328,7 @@ class Ring {
 
  private:
   static constexpr uint32_t kLineBytes = 64;
-  static constexpr uint32_t kPreparedBytes = 4 * kLineBytes;  // a request with its SGE
+  static constexpr uint32_t kPreparedBytes = 2 * kLineBytes;  // a request with a short payload
   static constexpr uint32_t kEnded = 0;                       // the number of no ring
 
   uint32_t& ProducersNumber() const { return buffer_->pad_2[0]; }
@@ -353,12 +353,7 @@ class Ring {
   uint32_t number_ = kEnded;
 };
 
-// Returns the bytes of one send slot: the header, then SGEs or inline data, rounded up to a power
-// of two.
-inline uint32_t SendSlotBytes(uint32_t max_sge, uint32_t max_inline_bytes) {
-  const uint32_t room = std::max<uint32_t>(max_sge * sizeof(rxe_sge), max_inline_bytes);
-  return std::bit_ceil(static_cast<uint32_t>(sizeof(rxe_send_wqe)) + room);
-}
+// Returns the bytes of one receive slot, rounded up to a power of two.
 inline uint32_t RecvSlotBytes(uint32_t max_sge) {
   return std::bit_ceil(static_cast<uint32_t>(sizeof(rxe_recv_wqe) + max_sge * sizeof(rxe_sge)));
 }

@@ -1,10 +1,10 @@
-// Slots for small payloads in shared memory, so that a payload needs no system call. The library
-// copies a send's payload into a slot beside the send queue when the program posts. A real device
-// may also read the payload at that time. The host copies a received payload into a slot beside the
+// Small payloads in shared memory, so that a payload needs no system call. The library copies a
+// send's payload behind its request (send_entry.h) when the program posts. A real device may also
+// read the payload at that time. The host copies a received payload into a slot beside the
 // completion queue. The library copies that payload to its destination when the program polls the
 // completion.
 //
-// Both sides copy. A program that overwrites a slot changes only its own payloads.
+// Both sides copy. A program that overwrites such a payload changes only its own payloads.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@
 
 namespace rdmaemu {
 
-// The largest payload in a slot, in bytes. Above about this size, one copy between the processes is
+// The largest such payload, in bytes. Above about this size, one copy between the processes is
 // cheaper than two copies through shared memory.
 inline constexpr uint32_t kSlabBytes = 256;
 
-// rxe_send_wqe::state of an entry whose payload is in its slab slot. The entry has its SGEs as
-// always. The host checks their keys, and reads the slot instead of the memory.
+// SendEntry::state of an entry with its payload behind its SGEs. The host checks the keys of the
+// SGEs, and does not read their memory.
 inline constexpr uint32_t kPayloadTaken = 1;
 
 // A destination of a received payload that is still in its slot.
@@ -53,12 +53,10 @@ static_assert(sizeof(ReceiveSlot) == 64 + kSlabBytes);
 // CqEntry::payload of a completion that has a payload in the ReceiveSlot of the same index.
 inline constexpr uint64_t kPayloadWaits = 1;
 
-// Returns the offset of the slots behind a ring, in bytes. The next two return ring plus slots.
+// Returns the offset of the slots behind a ring, in bytes. The next function returns ring plus
+// slots.
 inline size_t SlabOffset(uint32_t ring_slots, uint32_t slot_bytes) {
   return (Ring::BytesFor(ring_slots, slot_bytes) + 63) & ~size_t{63};
-}
-inline size_t BytesWithSendSlab(uint32_t ring_slots, uint32_t slot_bytes) {
-  return SlabOffset(ring_slots, slot_bytes) + size_t{ring_slots} * kSlabBytes;
 }
 inline size_t BytesWithReceiveSlab(uint32_t ring_slots) {
   return SlabOffset(ring_slots, sizeof(CqEntry)) + size_t{ring_slots} * sizeof(ReceiveSlot);

@@ -128,7 +128,7 @@ class ChildrenMemory : public Children {
   // Returns the status of a WRITE to the region, -1 when nothing completes within `limit`.
   int Write(const MrOut& region, Duration limit = std::chrono::seconds(60)) {
     far->PostSend(from, 1, IBV_WR_RDMA_WRITE, bytes.data(), 64, source.lkey,
-                  [&](rxe_send_wqe& wqe) {
+                  [&](testing::PlainSend& wqe) {
                     wqe.wr.wr.rdma.remote_addr = reinterpret_cast<uintptr_t>(&bytes[64]);
                     wqe.wr.wr.rdma.rkey = region.rkey;
                     wqe.wr.send_flags = IBV_SEND_SIGNALED;

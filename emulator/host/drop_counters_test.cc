@@ -146,7 +146,7 @@ struct Peer {
     return req;
   }
   void Post(Verb::Qp& qp, ibv_wr_opcode opcode, uint32_t bytes,
-            const std::function<void(rxe_send_wqe&)>& fill = {}) {
+            const std::function<void(testing::PlainSend&)>& fill = {}) {
     verb.PostSend(qp, 1, opcode, memory.data(), bytes, mr.lkey, fill);
     world.Step();
   }
@@ -318,7 +318,7 @@ const Case kCases[] = {
        p.verb.ConnectRc(to, kOwn, from.made.qpn);
        for (int i = 0; i < 1000; ++i) {
          p.verb.PostSend(from, 1, IBV_WR_RDMA_WRITE, p.memory.data(), 8, p.mr.lkey,
-                         [&](rxe_send_wqe& wqe) {
+                         [&](testing::PlainSend& wqe) {
                            wqe.wr.send_flags = 0;
                            wqe.wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(p.memory.data());
                            wqe.wr.wr.rdma.rkey = p.mr.rkey;
@@ -340,7 +340,8 @@ const Case kCases[] = {
        in.attr.grh.dgid = NetAddress::Parse(kOtherHost)->ToGid();
        HandleOut ah{};
        ASSERT_EQ(p.client.Call(CallOp::kCreateAh, in, ah), 0);
-       p.Post(p.ud, IBV_WR_SEND, 5000, [&](rxe_send_wqe& wqe) { wqe.wr.wr.ud.ah_num = ah.handle; });
+       p.Post(p.ud, IBV_WR_SEND, 5000,
+              [&](testing::PlainSend& wqe) { wqe.wr.wr.ud.ah_num = ah.handle; });
      }},
     {"no_link",
      [](Peer& p) {

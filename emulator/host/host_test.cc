@@ -76,7 +76,7 @@ TEST_P(OnOneHostAndOnTwo, WriteAndReadMoveMemoryWithoutThePeersProcess) {
   const MrOut near_mr = pair.av.Register(near.data(), near.size(), kAllAccess);
   const MrOut back_mr = pair.av.Register(back.data(), back.size(), kAllAccess);
   const MrOut far_mr = pair.bv.Register(far.data(), far.size(), kAllAccess);
-  const auto remote = [&](rxe_send_wqe& wqe) {
+  const auto remote = [&](testing::PlainSend& wqe) {
     wqe.wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(far.data());
     wqe.wr.wr.rdma.rkey = far_mr.rkey;
   };
@@ -96,7 +96,7 @@ TEST_P(OnOneHostAndOnTwo, AWriteWithAKeyThatWasNeverGivenIsRefused) {
   const MrOut near_mr = pair.av.Register(near.data(), near.size(), kAllAccess);
   const MrOut far_mr = pair.bv.Register(far.data(), far.size(), kAllAccess);
   pair.av.PostSend(pair.aq, 1, IBV_WR_RDMA_WRITE, near.data(), 64, near_mr.lkey,
-                   [&](rxe_send_wqe& wqe) {
+                   [&](testing::PlainSend& wqe) {
                      wqe.wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(far.data());
                      wqe.wr.wr.rdma.rkey = far_mr.rkey ^ 0x5500;
                    });

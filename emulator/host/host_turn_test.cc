@@ -25,7 +25,7 @@ struct Message {
   void Send(uint32_t flags) {
     b.PostRecv(bq, 1, to.data(), to.size(), to_mr.lkey);
     a.PostSend(aq, 2, IBV_WR_SEND, from.data(), from.size(), from_mr.lkey,
-               [flags](rxe_send_wqe& wqe) { wqe.wr.send_flags = flags; });
+               [flags](testing::PlainSend& wqe) { wqe.wr.send_flags = flags; });
   }
 
   Verb a, b;

@@ -60,7 +60,7 @@ TEST_P(DirectSendsTest, OnlySmallSendsCompleteInOneRound) {
     y.PostReceive(1, {y.Sge(0, 512)});
     x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, bytes)});
     auto* const wqe =
-        x.qp->send_ring.SlotAs<rxe_send_wqe>(x.qp->send_ring.Previous(x.qp->send_ring.Producer()));
+        x.qp->send_ring.SlotAs<SendEntry>(x.qp->send_ring.Previous(x.qp->send_ring.Producer()));
     if (is_small) wqe->state = kPayloadTaken;  // as ibv_post_send does
     world.Ring(x);
     EXPECT_TRUE(world.a.engine.Take(world.now));
@@ -166,7 +166,7 @@ TEST_P(DirectSendsTest, CheckTheKeyOfAPayloadThatWasTakenAtPost) {
   rxe_sge sge = x.Sge(0, 16);
   sge.lkey ^= 0x100;
   x.Post(SendWr(IBV_WR_SEND, 1), {sge});
-  x.qp->send_ring.SlotAs<rxe_send_wqe>(x.qp->send_ring.Consumer())->state = kPayloadTaken;
+  x.qp->send_ring.SlotAs<SendEntry>(x.qp->send_ring.Consumer())->state = kPayloadTaken;
   world.Ring(x);
   world.Run();
   const auto sent = x.Sent();

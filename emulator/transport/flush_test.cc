@@ -36,7 +36,7 @@ void PostFlush(Endpoint& from, uint64_t wr_id, const Endpoint& to, const FlushSp
   Ring& ring = from.qp->send_ring;
   const uint32_t at = ring.Producer();
   from.Post(wr, {});
-  ring.SlotAs<rxe_send_wqe>(at)->dma.length = spec.length;
+  ring.SlotAs<SendEntry>(at)->length = spec.length;
 }
 
 // ---- two engines, on one host and on two

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "emulator/transport/engine.h"
 #include "emulator/transport/train_form.h"
 #include "emulator/verbs/testing/fakes.h"
+#include "emulator/verbs/testing/plain_send.h"
 #include "emulator/verbs/verbs.h"
 
 namespace rdmaemu::transport::testing {
@@ -173,18 +175,18 @@ struct Endpoint {
   void Post(rxe_send_wr wr, std::vector<rxe_sge> sges) {
     Ring& ring = qp->send_ring;
     ASSERT_FALSE(ring.Full());
-    auto* wqe = ring.SlotAs<rxe_send_wqe>(ring.Producer());
-    std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-    wqe->wr = wr;
-    auto* data = reinterpret_cast<std::byte*>(wqe) + sizeof *wqe;
+    rdmaemu::testing::PlainSend send{wr};
     if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+      std::vector<std::byte> data;
       for (const rxe_sge& sge : sges) {
-        std::memcpy(data + wqe->dma.length, reinterpret_cast<void*>(sge.addr), sge.length);
-        wqe->dma.length += sge.length;
+        const auto* const from = reinterpret_cast<const std::byte*>(sge.addr);
+        data.insert(data.end(), from, from + sge.length);
       }
+      send.length = static_cast<uint32_t>(data.size());
+      send.WriteTo(ring, data);
     } else {
-      wqe->dma.num_sge = static_cast<uint32_t>(sges.size());
-      if (!sges.empty()) std::memcpy(data, sges.data(), sges.size() * sizeof(rxe_sge));
+      send.num_sge = static_cast<uint32_t>(sges.size());
+      send.WriteTo(ring, std::as_bytes(std::span(sges)));
     }
     ring.SetProducer(ring.Next(ring.Producer()));
   }

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "emulator/abi/send_entry.h"
+
 namespace rdmaemu::transport {
 namespace {
 
@@ -28,11 +30,11 @@ void AwaitPlacing(ReceiveSlot& slot, int& looks_left) {
 }  // namespace
 
 std::span<const std::byte> TakenAtPost(const QueuePair& qp, uint32_t index, uint32_t state,
-                                       uint32_t bytes) {
+                                       uint32_t sges, uint32_t bytes) {
   if (state != kPayloadTaken || bytes > kSlabBytes || qp.share().sole_process == ProcessId::kNone) {
     return {};
   }
-  return {qp.slab + size_t{index} * kSlabBytes, bytes};
+  return {qp.send_ring.SlotAs<SendEntry>(index)->Taken(sges), bytes};
 }
 
 // ---- writing payloads

@@ -1,11 +1,11 @@
 // Owns the location of message payloads. A payload is in program memory or, on a short path, in one
 // of these places:
-//   - the send slab: the library copied it at post (slab.h),
+//   - the send queue: the library copied it at post (send_entry.h),
 //   - the receive slab: the program takes it when it polls the completion,
 //   - a copy offer: a program's polling thread copies it between the memory of two programs
 //     (emulator/abi/copy_jobs.h), while its train waits (parking.h).
 // Quiesce moves every payload in a scope to program memory. Call Quiesce before every step that
-// reads, moves or frees memory. No other file of the host accesses the slabs or the offers.
+// reads, moves or frees memory. No other file of the host accesses these places.
 //
 // A group uses no short path in two cases: it has several processes, or its host runs without
 // shortcuts. Its GroupShare::sole_process is then kNone.
@@ -34,9 +34,10 @@ enum class Placement : uint8_t {
 };
 
 // Returns the payload that the library copied when it posted the request at ring index `index`.
-// Empty: the payload is in program memory. `state` is rxe_send_wqe::state of the request.
+// Empty: the payload is in program memory. `state` is SendEntry::state of the request. The request
+// has `sges` SGEs, which the queue pair allows, and `bytes` bytes.
 std::span<const std::byte> TakenAtPost(const QueuePair& qp, uint32_t index, uint32_t state,
-                                       uint32_t bytes);
+                                       uint32_t sges, uint32_t bytes);
 
 class PayloadOwner {
  public:

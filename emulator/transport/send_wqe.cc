@@ -3,13 +3,11 @@
 #include <atomic>
 #include <cstring>
 
+#include "emulator/abi/send_entry.h"
 #include "emulator/transport/payload_owner.h"
 
 namespace rdmaemu::transport {
 namespace {
-
-// Reads a word that the program may change at any time.
-uint32_t ReadOnce(uint32_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); }
 
 bool IsData(uint32_t opcode) {
   return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
@@ -41,31 +39,34 @@ bool OpcodeFits(const Profile& profile, ibv_qp_type type, uint32_t opcode) {
   }
 }
 
-ibv_wc_status CopyInline(const QueuePair& qp, const std::byte* slot, uint32_t length,
+// Returns the bytes of a slot behind its entry.
+uint32_t RoomOf(const QueuePair& qp) {
+  return qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(SendEntry));
+}
+
+ibv_wc_status CopyInline(const QueuePair& qp, const SendEntry& shared, uint32_t length,
                          SendWqe& out) {
-  const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
-  if (!IsData(out.wr.opcode) || length > room) return IBV_WC_LOC_QP_OP_ERR;
-  out.data = {slot + sizeof(rxe_send_wqe), length};
+  if (!IsData(out.wr.opcode) || length > RoomOf(qp)) return IBV_WC_LOC_QP_OP_ERR;
+  out.data = {shared.Data(), length};
   out.length = length;
   return IBV_WC_SUCCESS;
 }
 
-// Copies the word of an ATOMIC WRITE. It is in the slot, at the place of inline data
-// (rxe_dma_info::atomic_wr).
-ibv_wc_status CopyWord(const QueuePair& qp, const std::byte* slot, uint32_t length, SendWqe& out) {
-  const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
-  if (length != sizeof(uint64_t) || length > room) return IBV_WC_LOC_QP_OP_ERR;
-  out.data = {slot + sizeof(rxe_send_wqe), length};
+// Copies the word of an ATOMIC WRITE. It is in the slot, at the place of inline data.
+ibv_wc_status CopyWord(const QueuePair& qp, const SendEntry& shared, uint32_t length,
+                       SendWqe& out) {
+  if (length != sizeof(uint64_t) || length > RoomOf(qp)) return IBV_WC_LOC_QP_OP_ERR;
+  out.data = {shared.Data(), length};
   out.length = length;
   return IBV_WC_SUCCESS;
 }
 
-ibv_wc_status CopySges(const QueuePair& qp, const std::byte* slot, uint32_t count,
+ibv_wc_status CopySges(const QueuePair& qp, const SendEntry& shared, uint32_t count,
                        uint32_t max_message_bytes, SendWqe& out) {
-  const uint32_t room = qp.send_ring.slot_bytes() - static_cast<uint32_t>(sizeof(rxe_send_wqe));
-  if (count > qp.cap.max_send_sge || count > room / sizeof(rxe_sge)) return IBV_WC_LOC_QP_OP_ERR;
-  const auto* const shared = reinterpret_cast<const rxe_sge*>(slot + sizeof(rxe_send_wqe));
-  out.sges.assign(shared, shared + count);
+  if (count > qp.cap.max_send_sge || count > RoomOf(qp) / sizeof(rxe_sge)) {
+    return IBV_WC_LOC_QP_OP_ERR;
+  }
+  out.sges.assign(shared.Sges(), shared.Sges() + count);
   uint64_t total = 0;
   for (const rxe_sge& sge : out.sges) total += sge.length;
   if (total > max_message_bytes) return IBV_WC_LOC_LEN_ERR;
@@ -77,11 +78,16 @@ ibv_wc_status CopySges(const QueuePair& qp, const std::byte* slot, uint32_t coun
 }  // namespace
 
 void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes, SendWqe& out) {
-  const std::byte* slot = qp.send_ring.Slot(index);
-  auto& shared = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
-  std::memcpy(static_cast<void*>(&out.wr), slot, sizeof out.wr);
-  const uint32_t state = ReadOnce(shared.state);
-  const uint32_t length = ReadOnce(shared.dma.length);
+  auto& shared = *qp.send_ring.SlotAs<SendEntry>(index);
+  // The program may change the entry at any time.
+  SendEntry entry;
+  std::memcpy(static_cast<void*>(&entry), &shared, sizeof entry);
+  std::atomic_signal_fence(std::memory_order_acquire);  // the compiler must not read it again
+  out.wr.wr_id = entry.wr_id;
+  out.wr.opcode = entry.opcode;
+  out.wr.send_flags = entry.send_flags;
+  out.wr.ex.invalidate_rkey = entry.ex.invalidate_rkey;  // also the immediate data
+  entry.GetOperation(out.wr.wr, shared.Rest(qp.send_ring.slot_bytes()));
   out.length = 0;
   out.sges.clear();
   out.data = {};
@@ -93,15 +99,18 @@ void CopySendWqe(const QueuePair& qp, uint32_t index, uint32_t max_message_bytes
   } else if (out.is_local()) {
     out.status = IBV_WC_SUCCESS;
   } else if (out.is_flush()) {
-    out.length = length;
+    out.length = entry.length;
     out.status = IBV_WC_SUCCESS;
   } else if (out.is_atomic_write()) {
-    out.status = CopyWord(qp, slot, length, out);
+    out.status = CopyWord(qp, shared, entry.length, out);
   } else if (out.is_inline) {
-    out.status = CopyInline(qp, slot, length, out);
+    out.status = CopyInline(qp, shared, entry.length, out);
   } else {
-    out.status = CopySges(qp, slot, ReadOnce(shared.dma.num_sge), max_message_bytes, out);
-    if (IsData(out.wr.opcode)) out.data = TakenAtPost(qp, index, state, out.length);
+    out.status = CopySges(qp, shared, entry.num_sge, max_message_bytes, out);
+    if (IsData(out.wr.opcode)) {
+      const auto sges = static_cast<uint32_t>(out.sges.size());
+      out.data = TakenAtPost(qp, index, entry.state, sges, out.length);
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 // The host's copy of a send work request. The host copies it once from the ring that it shares with
-// the program, checks the copy, and never reads the ring's entry again. The ring's entry is an
-// rxe_send_wqe (rdma_user_rxe.h).
+// the program, checks the copy, and never reads the ring's entry again (abi/send_entry.h).
 #pragma once
 
 #include <cstddef>
@@ -14,14 +13,14 @@
 namespace rdmaemu::transport {
 
 struct SendWqe {
-  rxe_send_wr wr;  // wr_id, opcode, flags, immediate, remote address
+  rxe_send_wr wr;  // wr_id, opcode, flags, immediate data, operation; the rest is unused
   // Bytes of payload; of the local buffer for READ and atomics; of the remote range for FLUSH.
   uint32_t length;
   bool is_inline;
   std::vector<rxe_sge> sges;
   // Inline data, the 8 bytes of an ATOMIC WRITE, or the payload that the library copied at post.
-  // The bytes are in shared memory and stay valid until the request completes. Empty: the payload
-  // is at the SGEs.
+  // The bytes are in the ring and stay valid until the request completes. Empty: the payload is at
+  // the SGEs.
   std::span<const std::byte> data;
   // IBV_WC_SUCCESS, or the error with which the request will complete in its turn.
   ibv_wc_status status;

@@ -153,9 +153,10 @@ TEST_P(SlabTest, WhatWasReceivedMovesWithAResizedQueue) {
 TEST_P(SlabTest, ASendCarriesWhatWasThereWhenItWasPosted) {
   y.PostReceive(1, {y.Sge(0, kSlabPayload)});
   const uint32_t index = x.qp->send_ring.Producer();
-  std::memcpy(x.qp->slab + size_t{index} * kSlabBytes, x.buffer.data(), kSlabPayload);
   x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, kSlabPayload)});
-  x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
+  SendEntry& entry = *x.qp->send_ring.SlotAs<SendEntry>(index);
+  std::memcpy(entry.Taken(1), x.buffer.data(), kSlabPayload);
+  entry.state = kPayloadTaken;
   std::vector<std::byte> posted(x.buffer.begin(), x.buffer.begin() + kSlabPayload);
   std::ranges::fill(x.buffer, std::byte{0x11});
   world.Ring(x);
@@ -169,7 +170,7 @@ TEST_P(SlabTest, KeysAreCheckedForWhatWasTakenToo) {
   rxe_sge sge = x.Sge(0, kSlabPayload);
   sge.lkey ^= 0x100;
   x.Post(SendWr(IBV_WR_SEND, 1), {sge});
-  x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
+  x.qp->send_ring.SlotAs<SendEntry>(index)->state = kPayloadTaken;
   world.Ring(x);
   world.Run();
   const auto sent = x.Sent();
@@ -186,9 +187,10 @@ TEST_P(SlabTest, AnAddressThatIsNotTheProgramsIsReadThroughItsRegion) {
   ASSERT_TRUE(mr);
   y.PostReceive(1, {y.Sge(0, kSlabPayload)});
   const uint32_t index = x.qp->send_ring.Producer();
-  std::memset(x.qp->slab + size_t{index} * kSlabBytes, 0x77, kSlabPayload);
   x.Post(SendWr(IBV_WR_SEND, 1), {{x.At(0) + 4096, kSlabPayload, (*mr)->lkey}});
-  x.qp->send_ring.SlotAs<rxe_send_wqe>(index)->state = kPayloadTaken;
+  SendEntry& entry = *x.qp->send_ring.SlotAs<SendEntry>(index);
+  std::memset(entry.Taken(1), 0x77, kSlabPayload);
+  entry.state = kPayloadTaken;
   world.Ring(x);
   world.Run();
   EXPECT_EQ(std::memcmp(Slot(0).payload, x.buffer.data(), kSlabPayload), 0);

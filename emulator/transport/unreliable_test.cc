@@ -298,19 +298,19 @@ TEST(LocalCapture, HoldsThePacketsThatTheWireWouldHaveCarried) {
 TEST(HostileRing, WhatAProgramWritesIntoARequestCannotReachFurther) {
   World world(true);
   Endpoint x = world.Make(world.a, IBV_QPT_RC, 4096);
-  auto* wqe = x.qp->send_ring.SlotAs<rxe_send_wqe>(0);
+  auto* wqe = x.qp->send_ring.SlotAs<SendEntry>(0);
   SendWqe copy;
-  wqe->wr.opcode = IBV_WR_SEND;
-  wqe->dma.num_sge = 0xffffffff;
+  wqe->opcode = IBV_WR_SEND;
+  wqe->num_sge = 0xffffffff;
   CopySendWqe(*x.qp, 0, 1 << 23, copy);
   EXPECT_EQ(copy.status, IBV_WC_LOC_QP_OP_ERR);
-  wqe->wr.send_flags = IBV_SEND_INLINE;
-  wqe->dma.length = 0xffffffff;
+  wqe->send_flags = IBV_SEND_INLINE;
+  wqe->length = 0xffffffff;
   CopySendWqe(*x.qp, 0, 1 << 23, copy);
   EXPECT_EQ(copy.status, IBV_WC_LOC_QP_OP_ERR);
-  wqe->wr.send_flags = 0;
-  wqe->dma.num_sge = 2;
-  auto* sges = reinterpret_cast<rxe_sge*>(reinterpret_cast<std::byte*>(wqe) + sizeof *wqe);
+  wqe->send_flags = 0;
+  wqe->num_sge = 2;
+  auto* sges = reinterpret_cast<rxe_sge*>(wqe->Data());
   sges[0] = sges[1] = {0, 0xffffffff, 0};
   CopySendWqe(*x.qp, 0, 1 << 23, copy);
   EXPECT_EQ(copy.status, IBV_WC_LOC_LEN_ERR);

@@ -42,9 +42,9 @@ class Arena {
   static constexpr size_t kPageBytes = 4096;
   // The most address space that one group may hold. This space suffices for a queue pair at each
   // doorbell, with queues of some thousand entries each. It also suffices for two hundred of the
-  // deepest queue pairs (4.5 GiB each on rxe).
+  // deepest queue pairs (4 GiB each on rxe).
   static constexpr size_t kMaxBytes = size_t{1} << 40;
-  // Offsets have 32 bits. The deepest send queue of rxe takes 2.5 GiB.
+  // Offsets have 32 bits. The deepest queues of rxe take 2 GiB.
   static constexpr size_t kMaxSpanBytes = (size_t{4} << 30) - kPageBytes;
   // Freeing a span of at least this many bytes returns its pages to the system, because programs
   // keep segments mapped until they end. A shorter span is zeroed when it is allocated again.

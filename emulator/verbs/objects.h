@@ -278,11 +278,10 @@ struct QueuePair {
   Path path;         // RC, UC: valid from RTR on
   QpControl* control;
   uint32_t send_entries = 0, recv_entries = 0;  // capacity of the queues; the rings may be larger
-  Ring send_ring;                               // rxe_send_wqe
-  std::byte* slab;                              // kSlabBytes per entry of send_ring
+  Ring send_ring;                               // SendEntry
   Ring recv_ring;                               // rxe_recv_wqe; empty when the QP has an SRQ
   uint32_t doorbell;                            // slot in its group's DoorbellPage
-  Span send_memory;                             // QpControl, send_ring, slab
+  Span send_memory;                             // QpControl, send_ring
   Span recv_memory;                             // recv_ring; length 0 with an SRQ
   uint32_t async_reported = 0;
   uint32_t multicast_groups = 0;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <bit>
 
+#include "emulator/abi/send_entry.h"
 #include "emulator/verbs/qp_state_table.h"
 #include "emulator/verbs/verbs_objects.h"
 
@@ -88,13 +89,12 @@ Status Verbs::MapQueues(Group& group, QueuePair& qp) {
   const uint32_t send_bytes = SendSlotBytes(qp.cap.max_send_sge, qp.cap.max_inline_data);
   // Ring::Format clears a ring's head, and the library clears each request that it adds.
   const Result<Span> send = group.arena.Allocate(
-      sizeof(QpControl) + BytesWithSendSlab(send_slots, send_bytes), sizeof(QpControl));
+      sizeof(QpControl) + Ring::BytesFor(send_slots, send_bytes), sizeof(QpControl));
   if (!send) return Pass(send.error());
   qp.send_memory = *send;
   qp.control = reinterpret_cast<QpControl*>(send->bytes);
   qp.send_ring = Ring(send->bytes + sizeof(QpControl), send_slots, send_bytes);
   qp.send_ring.Format(send->number);
-  qp.slab = send->bytes + sizeof(QpControl) + SlabOffset(send_slots, send_bytes);
   if (qp.srq != nullptr) return {};
   qp.recv_entries = UsableDepth(depths, qp.cap.max_recv_wr);
   const uint32_t recv_slots = Ring::SlotsFor(qp.recv_entries);

@@ -108,30 +108,30 @@ bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
 }
 
 // Copies the payload of a SEND. Returns false if the host must read it.
-bool CopyPayload(QueuePair& qp, const Permit& permit, const rxe_send_wqe& wqe, std::byte* to) {
-  if ((wqe.wr.send_flags & IBV_SEND_INLINE) != 0) {
-    memcpy(to, &wqe + 1, wqe.dma.length);
+bool CopyPayload(QueuePair& qp, const Permit& permit, const SendEntry& wqe, std::byte* to) {
+  if ((wqe.send_flags & IBV_SEND_INLINE) != 0) {
+    memcpy(to, wqe.Data(), wqe.length);
     return true;
   }
-  if (wqe.dma.num_sge > 1) return false;
-  if (wqe.dma.length == 0) return true;
-  const auto& sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
+  if (wqe.num_sge > 1) return false;
+  if (wqe.length == 0) return true;
+  const auto& sge = wqe.Sges()[0];
   return permit.own.key != 0 && permit.own.Covers(sge.lkey, sge.addr, sge.length, 0) &&
          qp.memory.Read(to, permit.own.AddressOf(sge.addr), sge.length);
 }
 
 // Writes all of a message but its payload.
-void Fill(SendLane& lane, uint32_t count, const rxe_send_wqe& wqe) {
+void Fill(SendLane& lane, uint32_t count, const SendEntry& wqe) {
   LaneMessage& message = lane.MessageAt(count);
-  const bool has_immediate = wqe.wr.opcode == IBV_WR_SEND_WITH_IMM;
-  message.length = wqe.dma.length;
+  const bool has_immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
+  message.length = wqe.length;
   message.flags = (has_immediate ? LaneMessage::kHasImmediate : 0) |
-                  ((wqe.wr.send_flags & IBV_SEND_SOLICITED) != 0 ? LaneMessage::kIsSolicited : 0);
-  message.immediate = wqe.wr.ex.imm_data;
+                  ((wqe.send_flags & IBV_SEND_SOLICITED) != 0 ? LaneMessage::kIsSolicited : 0);
+  message.immediate = wqe.ex.imm_data;
   message.acknowledged = lane.Acknowledged();
   const LaneMessage* const last = count == 0 ? nullptr : &lane.MessageAt(count - 1);
-  message.bytes = (last == nullptr ? 0 : last->bytes) + wqe.dma.length;
-  message.extra_bytes = (last == nullptr ? 0 : last->extra_bytes) + (-wqe.dma.length & 3) +
+  message.bytes = (last == nullptr ? 0 : last->bytes) + wqe.length;
+  message.extra_bytes = (last == nullptr ? 0 : last->extra_bytes) + (-wqe.length & 3) +
                         (has_immediate ? sizeof message.immediate : 0);
 }
 
@@ -331,22 +331,21 @@ bool AwaitCompleted(SendLane& lane, const LaneCount& added, uint32_t length) {
 
 }  // namespace
 
-bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index) {
+bool AddToLane(QueuePair& qp, const SendEntry& wqe, uint32_t index) {
   const Permit permit = qp.control->permit.Read();
   if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
   if (!UseSent(qp, permit.lane)) return false;
   SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
-  if (added.number != permit.lane_number ||
-      !lane.HasRoom(added.number, added.count, wqe.dma.length)) {
+  if (added.number != permit.lane_number || !lane.HasRoom(added.number, added.count, wqe.length)) {
     return false;
   }
-  if (!lane.HasCompleted() && (added.count > 0 || !AwaitCompleted(lane, added, wqe.dma.length))) {
+  if (!lane.HasCompleted() && (added.count > 0 || !AwaitCompleted(lane, added, wqe.length))) {
     return false;
   }
   if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
   Fill(lane, added.count, wqe);
-  return AddAndRaise(qp, added, (wqe.wr.send_flags & IBV_SEND_SOLICITED) != 0);
+  return AddAndRaise(qp, added, (wqe.send_flags & IBV_SEND_SOLICITED) != 0);
 }
 
 void GiveRoom(QueuePair& qp) {

@@ -11,7 +11,7 @@ namespace rdmaemu::shim {
 // Adds the SEND in slot `index` of the send ring to the queue pair's lane, if the permit covers it.
 // The peer has the message afterwards. Returns false if the host must execute it. The caller holds
 // the send lock.
-bool AddToLane(QueuePair& qp, const rxe_send_wqe& wqe, uint32_t index);
+bool AddToLane(QueuePair& qp, const SendEntry& wqe, uint32_t index);
 
 // Lets the peer add messages for new receives, if the host offers a lane. Call this after receives
 // were posted. The caller holds the receive lock.

@@ -11,6 +11,7 @@
 
 #include "emulator/abi/calls.h"
 #include "emulator/abi/ring.h"
+#include "emulator/abi/send_entry.h"
 #include "emulator/abi/slab.h"
 #include "emulator/base/uapi.h"
 #include "shim/client/client.h"
@@ -140,20 +141,19 @@ struct QueuePair {
   ibv_qp_cap cap;
   QpControl* control;
   Ring send_ring, recv_ring;
-  std::byte* slab;       // kSlabBytes per entry of send_ring; nullptr: the host uses no slab
+  bool takes_payloads;   // small payloads are copied when they are posted (payloads.h)
   ProgramMemory memory;  // cached checks for taking payloads
   bool has_fence;        // a fence may be in the send queue; the last one is at `last_fence`
   uint32_t last_fence;
-  uint32_t next_ssn;
   uint64_t posted_ns;    // when the program last posted a request for the host
   uint64_t executed_ns;  // when it last executed an unsignaled one itself
   bool is_refused;       // the system denies the program the memory of the other process
   SentLane sent;
   ReceivedLane received;
   // Between wr_start and wr_complete, under send_lock.
-  uint32_t started_at;     // producer index before the list
-  uint32_t next_slot;      // slot of the next request
-  rxe_send_wqe* building;  // the request that setters fill; nullptr before the first
+  uint32_t started_at;  // producer index before the list
+  uint32_t next_slot;   // slot of the next request
+  SendEntry* building;  // the request that setters fill; nullptr before the first
   int build_error;
 };
 

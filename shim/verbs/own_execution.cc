@@ -78,8 +78,8 @@ class CompletionPlace {
   bool has_lock_;
 };
 
-bool IsSignaled(const QueuePair& qp, const rxe_send_wqe& wqe) {
-  return qp.signal_all || (wqe.wr.send_flags & IBV_SEND_SIGNALED) != 0;
+bool IsSignaled(const QueuePair& qp, const SendEntry& wqe) {
+  return qp.signal_all || (wqe.send_flags & IBV_SEND_SIGNALED) != 0;
 }
 
 // The two sides of an executed request, in the addresses of their processes.
@@ -87,19 +87,19 @@ struct Sides {
   iovec own, other;
 };
 
-std::optional<Sides> SidesOf(const Permit& permit, const rxe_send_wqe& wqe) {
-  const bool reads = wqe.wr.opcode == IBV_WR_RDMA_READ;
-  const uint64_t bytes = wqe.dma.length, at = wqe.wr.wr.rdma.remote_addr;
-  if (!permit.other.Covers(wqe.wr.wr.rdma.rkey, at, bytes,
+std::optional<Sides> SidesOf(const Permit& permit, const SendEntry& wqe) {
+  const bool reads = wqe.opcode == IBV_WR_RDMA_READ;
+  const uint64_t bytes = wqe.length, at = wqe.operation.rdma.remote_addr;
+  if (!permit.other.Covers(wqe.operation.rdma.rkey, at, bytes,
                            reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE)) {
     return std::nullopt;
   }
   const iovec other{FromCookie<void>(permit.other.AddressOf(at)), bytes};
-  if ((wqe.wr.send_flags & IBV_SEND_INLINE) != 0) {
-    return Sides{{const_cast<rxe_send_wqe*>(&wqe) + 1, bytes}, other};
+  if ((wqe.send_flags & IBV_SEND_INLINE) != 0) {
+    return Sides{{const_cast<std::byte*>(wqe.Data()), bytes}, other};
   }
-  const auto& sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
-  if (wqe.dma.num_sge != 1 || sge.length != bytes || permit.own.key == 0 ||
+  const auto& sge = wqe.Sges()[0];
+  if (wqe.num_sge != 1 || sge.length != bytes || permit.own.key == 0 ||
       !permit.own.Covers(sge.lkey, sge.addr, bytes, reads ? IBV_ACCESS_LOCAL_WRITE : 0)) {
     return std::nullopt;
   }
@@ -120,10 +120,9 @@ Permit PermitAt(QueuePair& qp, JobPage& page, uint32_t index) {
 }
 
 // Counts the request for the host, and for the peer's host.
-void Count(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, const Permit& permit) {
+void Count(QueuePair& qp, JobPage& page, const SendEntry& wqe, const Permit& permit) {
   const auto add = [&](Executed& all) {
-    (wqe.wr.opcode == IBV_WR_RDMA_READ ? all.reads : all.writes)
-        .Add(wqe.dma.length, permit.mtu_bytes);
+    (wqe.opcode == IBV_WR_RDMA_READ ? all.reads : all.writes).Add(wqe.length, permit.mtu_bytes);
   };
   add(qp.control->executed);
   if (permit.lent_slot != 0) add(page.lent[permit.lent_slot - 1].executed);
@@ -131,7 +130,7 @@ void Count(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, const Permit& 
 
 // Copies by a permit. Counts the request before a host that ends the permit continues. Returns
 // false if the host must execute the request.
-bool Copy(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, uint32_t index) {
+bool Copy(QueuePair& qp, JobPage& page, const SendEntry& wqe, uint32_t index) {
   const CopyTurn turn(page);
   if (!turn.has()) return false;
   const Permit permit = PermitAt(qp, page, index);
@@ -140,44 +139,44 @@ bool Copy(QueuePair& qp, JobPage& page, const rxe_send_wqe& wqe, uint32_t index)
   if (!sides) return false;
   const int before = errno;
   const ssize_t moved =
-      CopyGuarded(turn.guard(), static_cast<pid_t>(permit.pid), wqe.wr.opcode == IBV_WR_RDMA_READ,
+      CopyGuarded(turn.guard(), static_cast<pid_t>(permit.pid), wqe.opcode == IBV_WR_RDMA_READ,
                   {&sides->own, 1}, {&sides->other, 1});
   if (moved < 0 && (errno == EPERM || errno == ENOSYS)) qp.is_refused = true;
   errno = before;
-  if (moved != static_cast<ssize_t>(wqe.dma.length)) return false;
+  if (moved != static_cast<ssize_t>(wqe.length)) return false;
   Count(qp, page, wqe, permit);
   return true;
 }
 
 // Returns what the host would have put into the queue (Core::CompleteSend).
-CqEntry CompletionOf(const QueuePair& qp, const rxe_send_wqe& wqe) {
+CqEntry CompletionOf(const QueuePair& qp, const SendEntry& wqe) {
   CqEntry entry{};
-  entry.wc.wr_id = wqe.wr.wr_id;
+  entry.wc.wr_id = wqe.wr_id;
   entry.wc.status = IBV_WC_SUCCESS;
-  entry.wc.opcode = wqe.wr.opcode == IBV_WR_RDMA_READ    ? IBV_WC_RDMA_READ
-                    : wqe.wr.opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE
-                                                         : IBV_WC_SEND;
-  if (wqe.wr.opcode == IBV_WR_SEND_WITH_IMM) entry.wc.wc_flags = IBV_WC_WITH_IMM;
-  entry.wc.byte_len = wqe.dma.length;
+  entry.wc.opcode = wqe.opcode == IBV_WR_RDMA_READ    ? IBV_WC_RDMA_READ
+                    : wqe.opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE
+                                                      : IBV_WC_SEND;
+  if (wqe.opcode == IBV_WR_SEND_WITH_IMM) entry.wc.wc_flags = IBV_WC_WITH_IMM;
+  entry.wc.byte_len = wqe.length;
   entry.wc.qp_num = qp.base.qp_num;
   return entry;
 }
 
-bool IsSend(const rxe_send_wqe& wqe) {
-  return wqe.wr.opcode == IBV_WR_SEND || wqe.wr.opcode == IBV_WR_SEND_WITH_IMM;
+bool IsSend(const SendEntry& wqe) {
+  return wqe.opcode == IBV_WR_SEND || wqe.opcode == IBV_WR_SEND_WITH_IMM;
 }
 
-bool IsExecutable(const rxe_send_wqe& wqe) {
-  if (IsSend(wqe)) return wqe.dma.length <= kMaxLaneBytes;
-  return (wqe.wr.opcode == IBV_WR_RDMA_WRITE || wqe.wr.opcode == IBV_WR_RDMA_READ) &&
-         wqe.dma.length > 0 && wqe.dma.length <= kMaxPermittedBytes;
+bool IsExecutable(const SendEntry& wqe) {
+  if (IsSend(wqe)) return wqe.length <= kMaxLaneBytes;
+  return (wqe.opcode == IBV_WR_RDMA_WRITE || wqe.opcode == IBV_WR_RDMA_READ) && wqe.length > 0 &&
+         wqe.length <= kMaxPermittedBytes;
 }
 
 }  // namespace
 
 bool ExecutePosted(QueuePair& qp, uint32_t index) {
   const uint64_t now_ns = qp.memory.now_ns();
-  const auto& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
+  const auto& wqe = *qp.send_ring.SlotAs<SendEntry>(index);
   if (qp.control->permit.Number() == 0 || !IsExecutable(wqe) ||
       now_ns - qp.posted_ns >= kPermitFor_ns || qp.send_ring.Consumer() != index ||
       std::atomic_ref(qp.control->state).load(std::memory_order_acquire) != IBV_QPS_RTS) {

@@ -12,16 +12,16 @@ namespace {
 // must also continue if that thread has been stopped.
 constexpr int kMaxYieldsForPlacing = 1000;
 
-bool IsFence(const rxe_send_wr& wr) {
+bool IsFence(const SendEntry& wqe) {
   // rxe executes LOCAL_INV only after all requests before it have completed.
-  return (wr.send_flags & IBV_SEND_FENCE) != 0 || wr.opcode == IBV_WR_LOCAL_INV;
+  return (wqe.send_flags & IBV_SEND_FENCE) != 0 || wqe.opcode == IBV_WR_LOCAL_INV;
 }
 
 // Returns true if a fence is in the send queue at or before `index`. Such a request starts only
 // after earlier READs and atomics have written their results. The request's payload may contain
 // these results.
-bool IsBehindFence(QueuePair& qp, uint32_t index, const rxe_send_wr& wr) {
-  if (IsFence(wr)) {
+bool IsBehindFence(QueuePair& qp, uint32_t index, const SendEntry& wqe) {
+  if (IsFence(wqe)) {
     qp.has_fence = true;
     qp.last_fence = index;
     return true;
@@ -121,16 +121,16 @@ LaneListGuard::~LaneListGuard() {
 }
 
 void TakePayload(QueuePair& qp, uint32_t index) {
-  rxe_send_wqe& wqe = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
+  SendEntry& wqe = *qp.send_ring.SlotAs<SendEntry>(index);
   wqe.state = 0;
-  if (qp.slab == nullptr || IsBehindFence(qp, index, wqe.wr) ||
-      (wqe.wr.send_flags & IBV_SEND_INLINE) != 0 || wqe.dma.length == 0 ||
-      wqe.dma.length > kSlabBytes || !HasPayload(wqe.wr.opcode)) {
+  if (!qp.takes_payloads || IsBehindFence(qp, index, wqe) ||
+      (wqe.send_flags & IBV_SEND_INLINE) != 0 || wqe.length == 0 || wqe.length > kSlabBytes ||
+      !HasPayload(wqe.opcode)) {
     return;
   }
-  std::byte* to = qp.slab + size_t{index} * kSlabBytes;
-  const auto* sges = reinterpret_cast<const rxe_sge*>(&wqe + 1);
-  for (uint32_t i = 0; i < wqe.dma.num_sge; i++) {
+  std::byte* to = wqe.Taken(wqe.num_sge);
+  const rxe_sge* const sges = wqe.Sges();
+  for (uint32_t i = 0; i < wqe.num_sge; i++) {
     if (!qp.memory.Read(to, sges[i].addr, sges[i].length))
       return;  // the host will detect the error
     to += sges[i].length;

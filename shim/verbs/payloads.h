@@ -1,7 +1,7 @@
 // Moves the payloads of messages on the program's side. Small payloads are transferred through
 // shared memory (emulator/abi/slab.h). The library takes them from program memory when work is
 // posted. The library moves them into program memory when a completion is polled. No other file of
-// the library accesses the slabs.
+// the library does so.
 #pragma once
 
 #include <mutex>
@@ -10,7 +10,7 @@
 
 namespace rdmaemu::shim {
 
-// Copies the payload of the send request at ring index `index` into its slab slot. Does nothing if
+// Copies the payload of the send request at ring index `index` behind its SGEs. Does nothing if
 // the payload is too large, or if program memory may not yet hold the bytes to send. Call this
 // after the request and its SGEs are complete, before the producer index is published. The caller
 // must hold the QP's send lock and have called qp.memory.Begin().

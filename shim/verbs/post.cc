@@ -1,5 +1,5 @@
-// Posting: writes work requests as rxe's queue entries to shared memory, and rings one doorbell per
-// list. Checks and errnos are those of rdma-core's rxe provider and the kernel's rxe_post_send.
+// Posting: writes work requests to queues in shared memory, and rings one doorbell per list. Checks
+// and errnos are those of rdma-core's rxe provider and the kernel's rxe_post_send.
 
 #include <string.h>
 
@@ -63,51 +63,53 @@ int CheckSend(const QueuePair& qp, const ibv_send_wr& wr, uint64_t bytes) {
   return 0;
 }
 
-void FillWindow(rxe_send_wr& out, const ibv_send_wr& wr) {
+void FillWindow(SendOperation& out, const ibv_send_wr& wr) {
   const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
-  out.wr.mw.addr = info.addr;
-  out.wr.mw.length = info.length;
-  out.wr.mw.mr_lkey = info.mr == nullptr ? 0 : info.mr->lkey;
-  out.wr.mw.mw_rkey = wr.bind_mw.mw->rkey;
-  out.wr.mw.rkey = wr.bind_mw.rkey;
-  out.wr.mw.access = info.mw_access_flags;
+  out.mw.addr = info.addr;
+  out.mw.length = info.length;
+  out.mw.mr_lkey = info.mr == nullptr ? 0 : info.mr->lkey;
+  out.mw.mw_rkey = wr.bind_mw.mw->rkey;
+  out.mw.rkey = wr.bind_mw.rkey;
+  out.mw.access = info.mw_access_flags;
 }
 
-void FillOperation(const QueuePair& qp, rxe_send_wqe& out, const ibv_send_wr& wr) {
+void FillAtomic(SendOperation& out, const ibv_send_wr& wr) {
+  out.atomic.remote_addr = wr.wr.atomic.remote_addr;
+  out.atomic.compare_add = wr.wr.atomic.compare_add;
+  out.atomic.swap = wr.wr.atomic.swap;
+  out.atomic.rkey = wr.wr.atomic.rkey;
+  out.atomic.reserved = 0;
+}
+
+void FillOperation(const QueuePair& qp, SendEntry& out, const ibv_send_wr& wr) {
+  SendOperation all;
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
     case IBV_WR_RDMA_READ:
-      out.wr.wr.rdma.remote_addr = wr.wr.rdma.remote_addr;
-      out.wr.wr.rdma.rkey = wr.wr.rdma.rkey;
-      out.iova = wr.wr.rdma.remote_addr;
+      out.operation.rdma = {wr.wr.rdma.remote_addr, wr.wr.rdma.rkey, 0};
       break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      out.wr.wr.atomic.remote_addr = wr.wr.atomic.remote_addr;
-      out.wr.wr.atomic.compare_add = wr.wr.atomic.compare_add;
-      out.wr.wr.atomic.swap = wr.wr.atomic.swap;
-      out.wr.wr.atomic.rkey = wr.wr.atomic.rkey;
-      out.iova = wr.wr.atomic.remote_addr;
+      FillAtomic(all, wr);
+      out.SetOperation(all, qp.send_ring.slot_bytes());
       break;
     case IBV_WR_BIND_MW:
-      FillWindow(out.wr, wr);
+      FillWindow(all, wr);
+      out.SetOperation(all, qp.send_ring.slot_bytes());
       break;
     default:
       if (qp.base.qp_type == IBV_QPT_UD) {
-        out.wr.wr.ud.remote_qpn = wr.wr.ud.remote_qpn;
-        out.wr.wr.ud.remote_qkey = wr.wr.ud.remote_qkey;
-        out.wr.wr.ud.ah_num = wr.wr.ud.ah->handle;
+        out.operation.ud = {wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, 0, wr.wr.ud.ah->handle};
       }
       break;
   }
 }
 
-void FillData(rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
-  out.dma.length = bytes;
-  out.dma.resid = bytes;
+void FillData(SendEntry& out, const ibv_send_wr& wr, uint32_t bytes) {
+  out.length = bytes;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
-    std::byte* to = reinterpret_cast<std::byte*>(&out + 1);
+    std::byte* to = out.Data();
     for (int i = 0; i < wr.num_sge; i++) {
       const ibv_sge& sge = wr.sg_list[i];
       if (sge.length == 0) continue;
@@ -116,21 +118,20 @@ void FillData(rxe_send_wqe& out, const ibv_send_wr& wr, uint32_t bytes) {
     }
   } else {
     static_assert(sizeof(rxe_sge) == sizeof(ibv_sge));
-    out.dma.num_sge = static_cast<uint32_t>(wr.num_sge);
+    out.num_sge = static_cast<uint32_t>(wr.num_sge);
     if (wr.num_sge > 0) {
-      memcpy(&out + 1, wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(ibv_sge));
+      memcpy(out.Data(), wr.sg_list, static_cast<size_t>(wr.num_sge) * sizeof(ibv_sge));
     }
   }
 }
 
 void FillSend(QueuePair& qp, uint32_t index, const ibv_send_wr& wr, uint32_t bytes) {
-  rxe_send_wqe& out = *qp.send_ring.SlotAs<rxe_send_wqe>(index);
+  SendEntry& out = *qp.send_ring.SlotAs<SendEntry>(index);
   memset(static_cast<void*>(&out), 0, sizeof out);
-  out.wr.wr_id = wr.wr_id;
-  out.wr.opcode = wr.opcode;
-  out.wr.send_flags = wr.send_flags;
-  out.wr.ex.invalidate_rkey = wr.invalidate_rkey;  // a union: also copies the immediate data
-  out.ssn = qp.next_ssn++;
+  out.wr_id = wr.wr_id;
+  out.opcode = wr.opcode;
+  out.send_flags = wr.send_flags;
+  out.ex.invalidate_rkey = wr.invalidate_rkey;  // a union: also copies the immediate data
   FillOperation(qp, out, wr);
   FillData(out, wr, bytes);
   TakePayload(qp, index);

@@ -14,22 +14,17 @@ int Adopt(QueuePair& qp, const CreateQpOut& reply) {
   qp.send_ring =
       RingAt(send, reply.send_queue, sizeof(QpControl), reply.send_slots, reply.send_slot_bytes);
   if (!qp.send_ring) return errno;
-  if (sizeof(QpControl) + BytesWithSendSlab(reply.send_slots, reply.send_slot_bytes) >
-      reply.send_queue.length) {
-    return EPROTO;
-  }
   qp.control = reinterpret_cast<QpControl*>(send);
-  if (client::HasPayloadShortcuts(reply.handle)) {
-    qp.slab = send + sizeof(QpControl) + SlabOffset(reply.send_slots, reply.send_slot_bytes);
-  }
+  qp.takes_payloads = client::HasPayloadShortcuts(reply.handle);
   if (reply.recv_queue.length > 0) {
     qp.recv_ring = RingAt(client::MapSpan(reply.recv_queue), reply.recv_queue, 0, reply.recv_slots,
                           reply.recv_slot_bytes);
     if (!qp.recv_ring) return errno;
   }
-  const uint64_t room = uint64_t{reply.send_slot_bytes} - sizeof(rxe_send_wqe);
-  if (reply.send_slot_bytes < sizeof(rxe_send_wqe) ||
-      reply.cap.max_send_sge > room / sizeof(rxe_sge) || reply.cap.max_inline_data > room) {
+  const uint32_t slot_bytes = reply.send_slot_bytes;
+  if (reply.cap.max_send_sge > slot_bytes / sizeof(rxe_sge) ||
+      reply.cap.max_inline_data > slot_bytes ||
+      slot_bytes < SendSlotBytes(reply.cap.max_send_sge, reply.cap.max_inline_data)) {
     return EPROTO;
   }
   qp.doorbell = reply.doorbell;

@@ -68,7 +68,7 @@ int Complete(ibv_qp_ex* base) {
 }
 
 // Returns the next request to fill. Returns nullptr if the list has failed already.
-rxe_send_wqe* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
+SendEntry* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
   QueuePair& qp = *Of(base);
   qp.building = nullptr;
   if (qp.build_error != 0) return nullptr;
@@ -76,24 +76,27 @@ rxe_send_wqe* Begin(ibv_qp_ex* base, ibv_wr_opcode opcode) {
     qp.build_error = ENOMEM;
     return nullptr;
   }
-  auto* wqe = qp.send_ring.SlotAs<rxe_send_wqe>(qp.next_slot);
+  auto* wqe = qp.send_ring.SlotAs<SendEntry>(qp.next_slot);
   memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-  wqe->wr.wr_id = base->wr_id;
-  wqe->wr.send_flags = base->wr_flags & ~unsigned{IBV_SEND_INLINE};
-  wqe->wr.opcode = opcode;
-  wqe->ssn = qp.next_ssn++;
+  wqe->wr_id = base->wr_id;
+  wqe->send_flags = base->wr_flags & ~unsigned{IBV_SEND_INLINE};
+  wqe->opcode = opcode;
   qp.building = wqe;
   qp.next_slot = qp.send_ring.Next(qp.next_slot);
   return wqe;
 }
 
+// Sets the operation of the request that is being filled.
+void SetOperation(ibv_qp_ex* base, const SendOperation& all) {
+  QueuePair& qp = *Of(base);
+  qp.building->SetOperation(all, qp.send_ring.slot_bytes());
+}
+
 void Rdma(ibv_qp_ex* base, ibv_wr_opcode opcode, uint32_t rkey, uint64_t address, __be32 imm) {
-  rxe_send_wqe* wqe = Begin(base, opcode);
+  SendEntry* wqe = Begin(base, opcode);
   if (wqe == nullptr) return;
-  wqe->wr.wr.rdma.remote_addr = address;
-  wqe->wr.wr.rdma.rkey = rkey;
-  wqe->wr.ex.imm_data = imm;
-  wqe->iova = address;
+  wqe->operation.rdma = {address, rkey, 0};
+  wqe->ex.imm_data = imm;
 }
 void RdmaRead(ibv_qp_ex* qp, uint32_t rkey, uint64_t address) {
   Rdma(qp, IBV_WR_RDMA_READ, rkey, address, 0);
@@ -107,13 +110,11 @@ void RdmaWriteImm(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, __be32 imm) {
 
 void Atomic(ibv_qp_ex* base, ibv_wr_opcode opcode, uint32_t rkey, uint64_t address,
             uint64_t compare_add, uint64_t swap) {
-  rxe_send_wqe* wqe = Begin(base, opcode);
+  SendEntry* wqe = Begin(base, opcode);
   if (wqe == nullptr) return;
-  wqe->wr.wr.atomic.remote_addr = address;
-  wqe->wr.wr.atomic.compare_add = compare_add;
-  wqe->wr.wr.atomic.swap = swap;
-  wqe->wr.wr.atomic.rkey = rkey;
-  wqe->iova = address;
+  SendOperation all;
+  all.atomic = {address, compare_add, swap, rkey, 0};
+  SetOperation(base, all);
 }
 void CompareSwap(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t compare, uint64_t swap) {
   Atomic(qp, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
@@ -125,72 +126,69 @@ void FetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t add) {
 // Copy the 8 bytes now, behind the request, where inline data would be.
 void AtomicWrite(ibv_qp_ex* base, uint32_t rkey, uint64_t address, const void* word) {
   Rdma(base, IBV_WR_ATOMIC_WRITE, rkey, address, 0);
-  rxe_send_wqe* wqe = Of(base)->building;
+  SendEntry* wqe = Of(base)->building;
   if (wqe == nullptr) return;
-  memcpy(wqe + 1, word, sizeof(uint64_t));
-  wqe->dma.length = wqe->dma.resid = sizeof(uint64_t);
+  memcpy(wqe->Data(), word, sizeof(uint64_t));
+  wqe->length = sizeof(uint64_t);
 }
 
 void Flush(ibv_qp_ex* base, uint32_t rkey, uint64_t address, size_t length, uint8_t placement,
            uint8_t selectivity) {
-  rxe_send_wqe* wqe = Begin(base, static_cast<ibv_wr_opcode>(kWrFlush));
+  SendEntry* wqe = Begin(base, static_cast<ibv_wr_opcode>(kWrFlush));
   if (wqe == nullptr) return;
   const FlushRequest flush{address, 0, rkey, placement, selectivity};
-  memcpy(&wqe->wr.wr, &flush, sizeof flush);
-  wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(length);  // as rdma-core's wr_flush
-  wqe->iova = address;
+  SendOperation all{};
+  memcpy(&all, &flush, sizeof flush);
+  SetOperation(base, all);
+  wqe->length = static_cast<uint32_t>(length);  // as rdma-core's wr_flush
 }
 
 void Send(ibv_qp_ex* qp) { Begin(qp, IBV_WR_SEND); }
 void SendImm(ibv_qp_ex* qp, __be32 imm) {
-  rxe_send_wqe* wqe = Begin(qp, IBV_WR_SEND_WITH_IMM);
-  if (wqe != nullptr) wqe->wr.ex.imm_data = imm;
+  SendEntry* wqe = Begin(qp, IBV_WR_SEND_WITH_IMM);
+  if (wqe != nullptr) wqe->ex.imm_data = imm;
 }
 void SendInv(ibv_qp_ex* qp, uint32_t rkey) {
-  rxe_send_wqe* wqe = Begin(qp, IBV_WR_SEND_WITH_INV);
-  if (wqe != nullptr) wqe->wr.ex.invalidate_rkey = rkey;
+  SendEntry* wqe = Begin(qp, IBV_WR_SEND_WITH_INV);
+  if (wqe != nullptr) wqe->ex.invalidate_rkey = rkey;
 }
 void LocalInv(ibv_qp_ex* qp, uint32_t rkey) {
-  rxe_send_wqe* wqe = Begin(qp, IBV_WR_LOCAL_INV);
-  if (wqe != nullptr) wqe->wr.ex.invalidate_rkey = rkey;
+  SendEntry* wqe = Begin(qp, IBV_WR_LOCAL_INV);
+  if (wqe != nullptr) wqe->ex.invalidate_rkey = rkey;
 }
 void BindWindow(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
-  rxe_send_wqe* wqe = Begin(qp, IBV_WR_BIND_MW);
+  SendEntry* wqe = Begin(qp, IBV_WR_BIND_MW);
   if (wqe == nullptr) return;
-  wqe->wr.wr.mw.addr = info->addr;
-  wqe->wr.wr.mw.length = info->length;
-  wqe->wr.wr.mw.mr_lkey = info->mr == nullptr ? 0 : info->mr->lkey;
-  wqe->wr.wr.mw.mw_rkey = mw->rkey;
-  wqe->wr.wr.mw.rkey = rkey;
-  wqe->wr.wr.mw.access = info->mw_access_flags;
+  SendOperation all;
+  all.mw = {info->addr, info->length, info->mr == nullptr ? 0 : info->mr->lkey,
+            mw->rkey,   rkey,         info->mw_access_flags};
+  SetOperation(qp, all);
 }
 
 void SetUdAddress(ibv_qp_ex* base, ibv_ah* ah, uint32_t qpn, uint32_t qkey) {
-  rxe_send_wqe* wqe = Of(base)->building;
+  SendEntry* wqe = Of(base)->building;
   if (wqe == nullptr) return;
   if (ah == nullptr) {
     Of(base)->build_error = EINVAL;
     return;
   }
-  wqe->wr.wr.ud.ah_num = ah->handle;
-  wqe->wr.wr.ud.remote_qpn = qpn;
-  wqe->wr.wr.ud.remote_qkey = qkey;
+  wqe->operation.ud = {qpn, qkey, 0, ah->handle};
 }
 
 void SetSges(ibv_qp_ex* base, size_t count, const ibv_sge* sges) {
   QueuePair& qp = *Of(base);
-  rxe_send_wqe* wqe = qp.building;
+  SendEntry* wqe = qp.building;
   if (wqe == nullptr) return;
   uint64_t bytes = 0;
   if (count > qp.max_send_sge) qp.build_error = EINVAL;
   for (size_t i = 0; i < count && qp.build_error == 0; i++) bytes += sges[i].length;
   const bool is_atomic =
-      wqe->wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+      wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
   if (bytes > UINT32_MAX || (is_atomic && bytes < 8)) qp.build_error = EINVAL;
   if (qp.build_error != 0) return;
-  wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
-  wqe->dma.num_sge = static_cast<uint32_t>(count);
-  if (count > 0) memcpy(wqe + 1, sges, count * sizeof *sges);
+  wqe->length = static_cast<uint32_t>(bytes);
+  wqe->num_sge = static_cast<uint32_t>(count);
+  if (count > 0) memcpy(wqe->Data(), sges, count * sizeof *sges);
 }
 void SetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
   const ibv_sge sge{address, length, lkey};
@@ -199,9 +197,9 @@ void SetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t address, uint32_t length) {
 
 void SetInlineList(ibv_qp_ex* base, size_t count, const ibv_data_buf* buffers) {
   QueuePair& qp = *Of(base);
-  rxe_send_wqe* wqe = qp.building;
+  SendEntry* wqe = qp.building;
   if (wqe == nullptr || qp.build_error != 0) return;
-  std::byte* to = reinterpret_cast<std::byte*>(wqe + 1);
+  std::byte* to = wqe->Data();
   size_t bytes = 0;
   for (size_t i = 0; i < count; i++) {
     if (buffers[i].length > qp.max_inline_bytes - bytes) {
@@ -211,8 +209,8 @@ void SetInlineList(ibv_qp_ex* base, size_t count, const ibv_data_buf* buffers) {
     if (buffers[i].length > 0) memcpy(to + bytes, buffers[i].addr, buffers[i].length);
     bytes += buffers[i].length;
   }
-  wqe->wr.send_flags |= IBV_SEND_INLINE;
-  wqe->dma.length = wqe->dma.resid = static_cast<uint32_t>(bytes);
+  wqe->send_flags |= IBV_SEND_INLINE;
+  wqe->length = static_cast<uint32_t>(bytes);
 }
 void SetInline(ibv_qp_ex* qp, void* address, size_t length) {
   const ibv_data_buf buffer{address, length};

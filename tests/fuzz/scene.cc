@@ -290,7 +290,7 @@ void DataScene::MakeAddressHandle(const char* destination) {
 void DataScene::Post(size_t pair, ibv_wr_opcode opcode, uint32_t offset, uint32_t bytes) {
   if (pairs[pair].qp.send.Full()) return;
   verb.PostSend(pairs[pair].qp, opcode, opcode, Memory() + offset, bytes, regions[0].lkey,
-                [&](rxe_send_wqe& wqe) {
+                [&](testing::PlainSend& wqe) {
                   const bool atomic = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
                   (atomic ? wqe.wr.wr.atomic.remote_addr : wqe.wr.wr.rdma.remote_addr) =
                       kMemoryAt + 8192;
@@ -323,32 +323,33 @@ void DataScene::PostSend(Input& in) {
   const auto opcode = static_cast<ibv_wr_opcode>(in.Below(12));
   const uint32_t offset = in.U16(), bytes = in.OneIn(8) ? in.Edge32() : in.Below(9000);
   const MrOut& local = in.Pick(regions);
-  verb.PostSend(pair.qp, 1, opcode, Memory() + offset, bytes, local.lkey, [&](rxe_send_wqe& wqe) {
-    rxe_send_wr& wr = wqe.wr;
-    wr.send_flags = in.U8();
-    if (pair.type == IBV_QPT_UD) {
-      wr.wr.ud.ah_num = in.Pick(address_handles);
-      wr.wr.ud.remote_qpn = in.OneIn(4) ? in.Edge32() : pairs[3].qp.made.qpn;
-      wr.wr.ud.remote_qkey = kQkey;
-    } else if (opcode == IBV_WR_BIND_MW) {
-      MwOut& window = in.Pick(windows);
-      wr.wr.mw = {kMemoryAt + in.U16(), in.Edge32(),     local.lkey,
-                  window.rkey,          window.rkey + 1, in.U8()};
-      window.rkey += in.U8() & 1;
-    } else if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-      wr.wr.atomic.remote_addr = kMemoryAt + in.U16();
-      wr.wr.atomic.rkey = in.Pick(regions).rkey;
-      wr.wr.atomic.compare_add = in.U8();
-    } else {
-      wr.wr.rdma.remote_addr = kMemoryAt + in.U16();
-      wr.wr.rdma.rkey = in.OneIn(4) ? in.Pick(windows).rkey : in.Pick(regions).rkey;
-      if (opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_LOCAL_INV) {
-        wr.ex.invalidate_rkey = wr.wr.rdma.rkey;
-      }
-    }
-    if (in.OneIn(8)) wqe.dma.num_sge = in.Edge32();
-    if (in.OneIn(4)) wqe.state = kPayloadTaken;
-  });
+  verb.PostSend(
+      pair.qp, 1, opcode, Memory() + offset, bytes, local.lkey, [&](testing::PlainSend& wqe) {
+        rxe_send_wr& wr = wqe.wr;
+        wr.send_flags = in.U8();
+        if (pair.type == IBV_QPT_UD) {
+          wr.wr.ud.ah_num = in.Pick(address_handles);
+          wr.wr.ud.remote_qpn = in.OneIn(4) ? in.Edge32() : pairs[3].qp.made.qpn;
+          wr.wr.ud.remote_qkey = kQkey;
+        } else if (opcode == IBV_WR_BIND_MW) {
+          MwOut& window = in.Pick(windows);
+          wr.wr.mw = {kMemoryAt + in.U16(), in.Edge32(),     local.lkey,
+                      window.rkey,          window.rkey + 1, in.U8()};
+          window.rkey += in.U8() & 1;
+        } else if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+          wr.wr.atomic.remote_addr = kMemoryAt + in.U16();
+          wr.wr.atomic.rkey = in.Pick(regions).rkey;
+          wr.wr.atomic.compare_add = in.U8();
+        } else {
+          wr.wr.rdma.remote_addr = kMemoryAt + in.U16();
+          wr.wr.rdma.rkey = in.OneIn(4) ? in.Pick(windows).rkey : in.Pick(regions).rkey;
+          if (opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_LOCAL_INV) {
+            wr.ex.invalidate_rkey = wr.wr.rdma.rkey;
+          }
+        }
+        if (in.OneIn(8)) wqe.num_sge = in.Edge32();
+        if (in.OneIn(4)) wqe.state = kPayloadTaken;
+      });
 }
 
 void DataScene::PostReceive(Input& in) {

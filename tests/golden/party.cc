@@ -110,7 +110,7 @@ void Party::PostReceive(testing::Verb::Qp& qp, size_t offset, uint32_t length) {
 }
 
 void Party::PostSend(testing::Verb::Qp& qp, ibv_wr_opcode opcode, size_t offset, uint32_t length,
-                     const std::function<void(rxe_send_wqe&)>& fill) {
+                     const std::function<void(testing::PlainSend&)>& fill) {
   verb_.PostSend(qp, 1, opcode, reinterpret_cast<void*>(kMemory + offset), length, region_.lkey,
                  fill);
 }

@@ -56,7 +56,7 @@ class Party {
   void ReadyUd(const testing::Verb::Qp& qp, uint32_t id);  // INIT, RTR, RTS
   void PostReceive(testing::Verb::Qp& qp, size_t offset, uint32_t length);
   void PostSend(testing::Verb::Qp& qp, ibv_wr_opcode opcode, size_t offset, uint32_t length,
-                const std::function<void(rxe_send_wqe&)>& fill = {});
+                const std::function<void(testing::PlainSend&)>& fill = {});
   // Runs the world until the next completion, which must be successful.
   ib_uverbs_wc Completion();
   uint32_t CreateAh(const ib_uverbs_ah_attr& attr);

@@ -110,7 +110,7 @@ class Scenario {
   void MoveData() {
     FillPattern(a_.bytes(0, 8192), 1);
     const auto remote = [this](size_t offset) {
-      return [this, offset](rxe_send_wqe& wqe) {
+      return [this, offset](testing::PlainSend& wqe) {
         wqe.wr.wr.rdma.remote_addr = Party::kMemory + offset;
         wqe.wr.wr.rdma.rkey = b_.rkey();
       };
@@ -123,7 +123,7 @@ class Scenario {
       Expect(Same(a_.bytes(0, length), b_.bytes(0, length)), "SEND");
     }
     b_.PostReceive(qb_, 0, 4096);
-    a_.PostSend(qa_, IBV_WR_SEND_WITH_IMM, 100, 1025, [](rxe_send_wqe& wqe) {
+    a_.PostSend(qa_, IBV_WR_SEND_WITH_IMM, 100, 1025, [](testing::PlainSend& wqe) {
       wqe.wr.ex.imm_data = htobe32(0x01020304);
       wqe.wr.send_flags |= IBV_SEND_SOLICITED;
     });
@@ -133,7 +133,7 @@ class Scenario {
     a_.Completion();
     Expect(Same(a_.bytes(0, 2500), b_.bytes(8192, 2500)), "WRITE");
     b_.PostReceive(qb_, 0, 0);
-    a_.PostSend(qa_, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 7, [&](rxe_send_wqe& wqe) {
+    a_.PostSend(qa_, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 7, [&](testing::PlainSend& wqe) {
       remote(12288)(wqe);
       wqe.wr.ex.imm_data = htobe32(0xa0b0c0d0);
     });
@@ -143,7 +143,7 @@ class Scenario {
     a_.Completion();
     Expect(Same(a_.bytes(16384, 2500), b_.bytes(8192, 2500)), "READ");
     const auto atomic = [this](uint64_t compare_add, uint64_t swap) {
-      return [this, compare_add, swap](rxe_send_wqe& wqe) {
+      return [this, compare_add, swap](testing::PlainSend& wqe) {
         wqe.wr.wr.atomic.remote_addr = Party::kMemory + 20480;
         wqe.wr.wr.atomic.rkey = b_.rkey();
         wqe.wr.wr.atomic.compare_add = compare_add;
@@ -156,7 +156,7 @@ class Scenario {
     a_.Completion();
     b_.PostReceive(qb_, 0, 64);
     a_.PostSend(qa_, IBV_WR_SEND_WITH_INV, 0, 16,
-                [this](rxe_send_wqe& wqe) { wqe.wr.ex.invalidate_rkey = b_.rkey(); });
+                [this](testing::PlainSend& wqe) { wqe.wr.ex.invalidate_rkey = b_.rkey(); });
     b_.Completion();
     a_.Completion();
   }
@@ -195,7 +195,7 @@ class Scenario {
     const uint32_t ah = a_.CreateAh(reached.param.ud.ah_attr);
     for (const auto opcode : {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM}) {
       b_.PostReceive(ub, 0, 4096);
-      a_.PostSend(ua, opcode, 0, 101, [&](rxe_send_wqe& wqe) {
+      a_.PostSend(ua, opcode, 0, 101, [&](testing::PlainSend& wqe) {
         wqe.wr.wr.ud.ah_num = ah;
         wqe.wr.wr.ud.remote_qpn = reached.param.ud.qp_num;
         wqe.wr.wr.ud.remote_qkey = reached.param.ud.qkey;

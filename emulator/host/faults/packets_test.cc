@@ -221,7 +221,7 @@ class GroupProgram {
   void Send(uint8_t value) {
     std::byte& from = bytes_[kReceives * kRoom + value];
     from = std::byte{value};
-    verb_.PostSend(qp_, kSends, IBV_WR_SEND, &from, 1, mr_.lkey, [&](rxe_send_wqe& wqe) {
+    verb_.PostSend(qp_, kSends, IBV_WR_SEND, &from, 1, mr_.lkey, [&](PlainSend& wqe) {
       wqe.wr.wr.ud.remote_qpn = 0xffffff;
       wqe.wr.wr.ud.remote_qkey = kQkey;
       wqe.wr.wr.ud.ah_num = ah_.handle;

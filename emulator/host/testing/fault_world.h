@@ -81,7 +81,7 @@ class FaultQps : public FaultWorld {
   }
   void PostWrite(uint64_t wr_id, uint32_t bytes) {
     verb_a_.PostSend(a_, wr_id, IBV_WR_RDMA_WRITE, source_.data(), bytes, mr_a_.lkey,
-                     [&](rxe_send_wqe& wqe) {
+                     [&](PlainSend& wqe) {
                        wqe.wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(target_.data());
                        wqe.wr.wr.rdma.rkey = mr_b_.rkey;
                      });

@@ -1,6 +1,7 @@
 #include "emulator/host/testing/world.h"
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 
 #include "emulator/abi/process_page.h"
@@ -256,16 +257,16 @@ void Verb::PostRecv(Qp& qp, uint64_t wr_id, void* address, uint32_t bytes, uint3
 }
 
 void Verb::PostSend(Qp& qp, uint64_t wr_id, ibv_wr_opcode opcode, void* address, uint32_t bytes,
-                    uint32_t lkey, const std::function<void(rxe_send_wqe&)>& fill) {
-  auto* wqe = qp.send.SlotAs<rxe_send_wqe>(qp.send.Producer());
-  std::memset(static_cast<void*>(wqe), 0, sizeof *wqe);
-  wqe->wr.wr_id = wr_id;
-  wqe->wr.opcode = opcode;
-  wqe->wr.send_flags = IBV_SEND_SIGNALED;
-  wqe->dma.num_sge = 1;
-  wqe->dma.length = wqe->dma.resid = bytes;
-  wqe->dma.sge[0] = {reinterpret_cast<uint64_t>(address), bytes, lkey};
-  if (fill) fill(*wqe);
+                    uint32_t lkey, const std::function<void(PlainSend&)>& fill) {
+  PlainSend send{};
+  send.wr.wr_id = wr_id;
+  send.wr.opcode = opcode;
+  send.wr.send_flags = IBV_SEND_SIGNALED;
+  send.num_sge = 1;
+  send.length = bytes;
+  if (fill) fill(send);
+  const rxe_sge sge{reinterpret_cast<uint64_t>(address), bytes, lkey};
+  send.WriteTo(qp.send, std::as_bytes(std::span(&sge, 1)));
   qp.send.SetProducer(qp.send.Next(qp.send.Producer()));
   RingDoorbell(*reinterpret_cast<DoorbellPage*>(client.At(client.hello.doorbells)),
                qp.made.doorbell);

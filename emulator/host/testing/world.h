@@ -15,6 +15,7 @@
 #include "emulator/abi/ring.h"
 #include "emulator/host/host.h"
 #include "emulator/verbs/testing/fakes.h"
+#include "emulator/verbs/testing/plain_send.h"
 
 namespace rdmaemu::testing {
 
@@ -142,7 +143,7 @@ class Verb {
   void PostRecv(Qp& qp, uint64_t wr_id, void* address, uint32_t bytes, uint32_t lkey);
   // Fills the WQE's header by `fill`, adds one SGE and rings the doorbell.
   void PostSend(Qp& qp, uint64_t wr_id, ibv_wr_opcode opcode, void* address, uint32_t bytes,
-                uint32_t lkey, const std::function<void(rxe_send_wqe&)>& fill = {});
+                uint32_t lkey, const std::function<void(PlainSend&)>& fill = {});
   // Takes the next completion. Returns false when there is none.
   bool Poll(ib_uverbs_wc& wc);
 
