@@ -22,6 +22,9 @@ struct SocketBytes {
 struct HostWork {
   SocketBytes sockets;
   uint64_t direct_sends;  // small SENDs between its own programs
+  // How often programs on the host's processor have called or waited. Any change means that one is
+  // there, because programs change processors.
+  uint32_t waits_here;
 };
 
 class ContentionPolicy {
@@ -36,8 +39,9 @@ class ContentionPolicy {
   // the one before, so a wake-up would delay all of them.
   static constexpr uint64_t kOneDirection = 8;
   // A host has long work, too, if it executes this number of SENDs between its own programs in an
-  // interval. Their programs have many requests at a time. A receiver that polls all the time reads
-  // each completion while the host still writes its neighbour, so that a SEND costs twice as much.
+  // interval, and one of them shares the host's processor. The programs have many requests at a
+  // time. While all of them wait, the kernel moves that program to another processor. If all
+  // programs are elsewhere already, waits would only cost the host its time for wake-ups.
   static constexpr uint64_t kManySends = 500;
   // Processors count as scarce for this long after the last sample that found them so. A host that
   // waits for a packet at the moment of a sample is not runnable.
@@ -52,7 +56,8 @@ class ContentionPolicy {
     const auto intervals = static_cast<uint64_t>((now - sampled_at_) / kInterval);
     const HostWork before = std::exchange(work_, work);
     sampled_at_ = now;
-    const bool has_many_sends = work.direct_sends - before.direct_sends >= kManySends * intervals;
+    const bool has_many_sends = work.direct_sends - before.direct_sends >= kManySends * intervals &&
+                                work.waits_here != before.waits_here;
     if (!has_many_sends && !IsStream(before.sockets, work.sockets, intervals)) return false;
     if (count_runnable() > processors) scarce_at_ = now;
     return scarce_at_ && now - *scarce_at_ <= kHold;

@@ -19,6 +19,7 @@ class ContentionPolicyTest : public ::testing::Test {
     work.sockets.sent += sent;
     work.sockets.received += received;
     work.direct_sends += direct_sends;
+    if (has_program_here) work.waits_here++;
     return policy.Sample(At(microseconds), work, kProcessors, [&] {
       counted++;
       return runnable;
@@ -26,6 +27,7 @@ class ContentionPolicyTest : public ::testing::Test {
   }
   ContentionPolicy policy;
   HostWork work{};
+  bool has_program_here = true;
   int counted = 0;
 
   void SetUp() override { Sample(1'000'000, 0, 0); }
@@ -65,6 +67,17 @@ TEST_F(ContentionPolicyTest, ManySendsAreLongWork) {
   EXPECT_FALSE(Sample(1'002'000, 0, kProcessors, 0, kManySends));
   EXPECT_TRUE(Sample(1'003'000, 0, kProcessors + 1, 0, kManySends));
   EXPECT_FALSE(Sample(1'005'000, 0, kProcessors + 1, 0, 2 * kManySends - 1));
+}
+
+TEST_F(ContentionPolicyTest, ManySendsOfProgramsElsewhereAreNoLongWork) {
+  constexpr uint64_t kManySends = ContentionPolicy::kManySends;
+  has_program_here = false;
+  EXPECT_FALSE(Sample(1'001'000, 0, kProcessors + 1, 0, kManySends));
+  EXPECT_TRUE(Sample(1'002'000, kLongWork, kProcessors + 1, 0, kManySends)) << "a stream is";
+  has_program_here = true;
+  EXPECT_TRUE(Sample(1'003'000, 0, kProcessors + 1, 0, kManySends));
+  has_program_here = false;
+  EXPECT_FALSE(Sample(1'004'000, 0, kProcessors + 1, 0, kManySends)) << "it has moved away";
 }
 
 TEST_F(ContentionPolicyTest, BytesOfAClosedPortDoNotCount) {
