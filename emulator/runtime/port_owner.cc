@@ -93,6 +93,11 @@ std::string ProgramOf(pid_t pid) {
   return name.empty() ? "unknown" : name;
 }
 
+// Returns true if the socket, which no process holds, is that of rdma_rxe.
+bool IsKernelRxes(const BoundSocket& socket) {
+  return socket.uid == 0 && access("/sys/module/rdma_rxe", F_OK) == 0;
+}
+
 }  // namespace
 
 PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
@@ -104,8 +109,9 @@ PortOwner FindPortOwner(const Registry& registry, const NetAddress& address) {
   if (!found) return {"by a process that cannot be seen from here", kExitPatience};
   const pid_t pid = FindHolder(found->inode);
   if (pid == 0 && found->uid == geteuid()) {
-    return {found->uid == 0 ? "by the kernel's own rdma_rxe (lsmod shows it)"
-                            : "by a process of this user that cannot be seen from here",
+    return {IsKernelRxes(*found)
+                ? "by the kernel's own rdma_rxe (lsmod shows it)"
+                : "by a process of this user that is ending or cannot be seen from here",
             kExitPatience};
   }
   if (pid == 0) {

@@ -73,6 +73,28 @@ uint32_t Arena::NextNumber() {
 
 void Arena::Free(const Span& span) {
   if (span.length == 0) return;
+  if (!is_shared_) return Release(span);
+  if (span.length >= kDiscardBytes) memory_.Discard(span.segment, span.offset, span.length);
+  kept_.push_back(span);
+  kept_bytes_ += span.length;
+  ReleaseOldest(kMostKeptBytes);
+}
+
+void Arena::SetShared(bool is_shared) {
+  is_shared_ = is_shared;
+  if (!is_shared) ReleaseOldest(0);
+}
+
+void Arena::ReleaseOldest(size_t most_kept_bytes) {
+  while (kept_bytes_ > most_kept_bytes) {
+    const Span oldest = kept_.front();
+    kept_.pop_front();
+    kept_bytes_ -= oldest.length;
+    Release(oldest);
+  }
+}
+
+void Arena::Release(const Span& span) {
   const auto found = segments_.find(span.segment);
   if (found == segments_.end()) return;
   Shared& segment = found->second;

@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <span>
@@ -49,6 +50,10 @@ class Arena {
   // Freeing a span of at least this many bytes returns its pages to the system, because programs
   // keep segments mapped until they end. A shorter span is zeroed when it is allocated again.
   static constexpr size_t kDiscardBytes = size_t{256} << 10;
+  // While several processes share the arena, one of them may be interrupted within an access to a
+  // queue that another one destroys. So this many bytes that were freed last are not allocated
+  // again.
+  static constexpr size_t kMostKeptBytes = size_t{64} << 20;
 
   explicit Arena(SharedMemory& memory) : memory_(memory) {}
   ~Arena();
@@ -61,6 +66,8 @@ class Arena {
   Result<Span> Allocate(size_t bytes, size_t zeroed = kMaxSpanBytes);
   // Frees a span that Allocate returned. An empty span is ignored.
   void Free(const Span& span);
+  // Tells whether several processes use the spans. At first none does.
+  void SetShared(bool is_shared);
   // Returns the length in bytes of one of this group's segments. EINVAL for any other segment.
   Result<uint64_t> SegmentLength(SegmentId segment) const;
   size_t total_bytes() const { return total_bytes_; }
@@ -78,6 +85,8 @@ class Arena {
     uint32_t offset;
     auto operator<=>(const Hole&) const = default;
   };
+  void Release(const Span& span);
+  void ReleaseOldest(size_t most_kept_bytes);
   Span Take(SegmentId id, uint32_t offset, uint32_t bytes, size_t zeroed);
   uint32_t NextNumber();
   void AddHole(SegmentId id, Shared& segment, uint32_t offset, uint32_t length);
@@ -92,6 +101,9 @@ class Arena {
   std::set<Hole> holes_;
   SegmentId spare_ = SegmentId::kNone;  // an empty segment
   size_t total_bytes_ = 0;
+  bool is_shared_ = false;
+  std::deque<Span> kept_;  // freed, the oldest first
+  size_t kept_bytes_ = 0;
   uint32_t last_number_ = 0;
 };
 

@@ -83,6 +83,33 @@ TEST(Arena, HugeSegmentsGoBackAndLimitsHold) {
   EXPECT_EQ(arena.Allocate(1).error().code, ENOMEM);
 }
 
+TEST(Arena, StretchesOfSeveralProcessesAreNotUsedAgainAtOnce) {
+  testing::FakeSharedMemory memory;
+  Arena arena(memory);
+  const Span kept = *arena.Allocate(64);  // so that the segment stays
+  const auto next = [&arena](size_t bytes) {
+    const Span span = *arena.Allocate(bytes);
+    arena.Free(span);
+    return span.bytes;
+  };
+  std::byte* const first = next(4096);
+  EXPECT_EQ(next(4096), first);
+  arena.SetShared(true);
+  EXPECT_EQ(next(4096), first);
+  for (size_t freed = 2 * 4096; freed <= Arena::kMostKeptBytes; freed += 4096) {
+    ASSERT_NE(next(4096), first) << freed;
+  }
+  (void)next(4096);
+  EXPECT_EQ(next(4096), first);
+  arena.SetShared(false);
+  EXPECT_EQ(next(4096), next(4096));
+  arena.SetShared(true);
+  const size_t segments = memory.live_segments();
+  (void)next(Arena::kMostKeptBytes + 1);
+  EXPECT_EQ(memory.live_segments(), segments) << "the limit holds for a single one, too";
+  arena.Free(kept);
+}
+
 // A program maps a segment until it ends, and would keep the pages of every queue it ever used.
 TEST(Arena, LongStretchesGiveTheirPagesBack) {
   testing::FakeSharedMemory memory;

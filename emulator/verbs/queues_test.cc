@@ -141,6 +141,24 @@ TEST_F(Queues, DestroyingAnotherCqKeepsTheEventOfTheProgram) {
   EXPECT_EQ(*verbs.TakeChannelEvent(kGroup, channel->handle), 0xbu);
 }
 
+// A process may be interrupted within a poll of a queue that another one destroys.
+TEST_F(Queues, TheNextQueueOfSeveralProcessesHasOtherMemory) {
+  const auto next = [this] {
+    CompletionQueue* const cq = Cq(3);
+    CqControl* const at = cq->control;
+    EXPECT_TRUE(verbs.DestroyCq(kGroup, cq->handle));
+    return at;
+  };
+  verbs.ProcessJoined(kGroup, ProcessId{1});
+  CqControl* const first = next();
+  EXPECT_EQ(next(), first);
+  verbs.ProcessJoined(kGroup, ProcessId{2});
+  EXPECT_EQ(next(), first);
+  EXPECT_NE(next(), first);
+  verbs.ProcessEnded(kGroup, ProcessId{1});
+  EXPECT_EQ(next(), first);
+}
+
 TEST_F(Queues, ResizingMovesWhatWaits) {
   CompletionQueue* cq = Cq(7);
   for (uint64_t i = 0; i < 7; i++) cq->Push(Entry(i), false);

@@ -110,7 +110,10 @@ void Verbs::FreeProcessPage(GroupId group, const Span& page) {
 // ---- processes
 
 void Verbs::ProcessJoined(GroupId id, ProcessId process) {
-  GroupShare& share = GroupOf(id).share;
+  Group& group = GroupOf(id);
+  group.processes.insert(process);
+  group.arena.SetShared(group.processes.size() > 1);
+  GroupShare& share = group.share;
   if (share.awaits_process) {
     share.awaits_process = false;
     share.sole_process = environment_.payload_shortcuts ? process : ProcessId::kNone;
@@ -123,8 +126,12 @@ void Verbs::ProcessJoined(GroupId id, ProcessId process) {
 void Verbs::ProcessEnded(GroupId id, ProcessId process) {
   Quiesce(ProcessPayloads{process});
   const auto found = groups_.find(id);
-  if (found == groups_.end() || found->second->share.sole_process != process) return;
-  GroupShare& share = found->second->share;
+  if (found == groups_.end()) return;
+  Group& group = *found->second;
+  group.processes.erase(process);
+  group.arena.SetShared(group.processes.size() > 1);
+  if (group.share.sole_process != process) return;
+  GroupShare& share = group.share;
   // Payloads that wait for the process must not reach another process's memory.
   Quiesce(GroupPayloads{share});
   share.sole_process = ProcessId::kNone;

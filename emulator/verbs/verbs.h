@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -324,6 +325,7 @@ class Verbs final : public VerbsDirectory {
     std::vector<QueuePair*> by_doorbell;  // by slot; nullptr: free
     std::vector<uint32_t> free_doorbells;
     GroupShare share;
+    std::set<ProcessId> processes;  // that have joined
     uint32_t qps_made = 0, mrs_made = 0;
     HandlesByKind handles;
   };

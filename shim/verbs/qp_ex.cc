@@ -14,10 +14,11 @@ namespace {
 
 void Start(ibv_qp_ex* base) {
   QueuePair& qp = *Of(base);
+  const bool is_gone = client::HostIsGone(qp.base.handle);
   qp.send_lock.Lock();
   qp.started_at = qp.next_slot = qp.send_ring.Producer();
   qp.building = nullptr;
-  qp.build_error = qp.send_ring.IsProducersStill() ? 0 : EINVAL;
+  qp.build_error = is_gone ? EIO : qp.send_ring.IsProducersStill() ? 0 : EINVAL;
 }
 
 int CompleteNow(QueuePair& qp) {

@@ -1,13 +1,18 @@
 /* A parent destroys queues that its forked child keeps, and creates others of the same sizes. What
- * the child does with its queues must not reach the others. The errors are those of rdma_rxe. */
+ * the child does with its queues must not reach the others. The errors are those of rdma_rxe.
+ * usage: forks_queues [interrupted] (interrupted: signals stop the child anywhere in its calls) */
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "need.h"
 
-enum { kDepth = 16, kOwn = 0x600d, kStale = 0xbad };
+enum { kDepth = 16, kOwn = 0x600d, kStale = 0xbad, kRounds = 60, kStop_ms = 20 };
 
 struct queues {
   struct ibv_comp_channel* channel;
@@ -167,11 +172,88 @@ static void await(int from) {
   NEED(read(from, &token, 1) == 1);
 }
 
-int main(void) {
+/* Tells the parent before and after a stop. */
+static int stops_fd;
+static void stop(int signal) {
+  (void)signal;
+  const int before = errno;
+  const struct timespec time = {.tv_nsec = kStop_ms * 1000000};
+  tell(stops_fd);
+  nanosleep(&time, NULL);
+  tell(stops_fd);
+  errno = before;
+}
+
+/* Uses the queues until the other end of the pipe is closed. */
+static void use_until_closed(struct queues* q, int fd, int round) {
+  struct ibv_wc wc;
+  struct pollfd closed = {.fd = fd};
+  const struct itimerval timer = {.it_value.tv_usec = 300 + 37 * round};
+  signal(SIGALRM, stop);
+  setitimer(ITIMER_REAL, &timer, NULL);
+  while (poll(&closed, 1, 0) == 0) {
+    for (int i = 0; i < 20; i++) {
+      (void)post_recv(q->qp, kStale);
+      (void)post_send(q->qp, kStale);
+      (void)post_extended(q->extended_qp, kStale);
+      (void)post_srq(q->srq);
+      (void)ibv_req_notify_cq(q->polled_cq, 0);
+      (void)ibv_poll_cq(q->polled_cq, 1, &wc);
+    }
+  }
+}
+
+static void replace_while_a_child_is_interrupted(int round, int empty) {
+  struct queues q;
+  create(&q);
+  int pipe_ends[2], stops[2];
+  NEED(pipe(pipe_ends) == 0 && pipe(stops) == 0);
+  const pid_t child = fork();
+  NEED(child >= 0);
+  if (child == 0) {
+    close(pipe_ends[1]);
+    stops_fd = stops[1];
+    use_until_closed(&q, pipe_ends[0], round);
+    _exit(0);
+  }
+  close(pipe_ends[0]);
+  close(stops[1]);
+  await(stops[0]);
+  destroy(&q);
+  create(&q);
+  NEED(room(q.srq) == empty);
+  NEED(post_recv(q.qp, kOwn) == 0);
+  await(stops[0]);
+  close(pipe_ends[1]);
+  int status = -1;
+  NEED(waitpid(child, &status, 0) == child && status == 0);
+  fail(q.qp);
+  expect_flushed(q.qp, 1);
+  struct pollfd event = {.fd = q.channel->fd, .events = POLLIN};
+  NEED(poll(&event, 1, 0) == 0);
+  struct ibv_recv_wr* bad;
+  NEED(ibv_post_srq_recv(q.srq, &(struct ibv_recv_wr){.wr_id = kOwn}, &bad) == ENOMEM);
+  close(stops[0]);
+  destroy(&q);
+}
+
+static void interrupt_children(void) {
+  struct ibv_srq* const srq = create_srq();
+  const int empty = room(srq);
+  NEED(ibv_destroy_srq(srq) == 0);
+  for (int round = 0; round < kRounds; round++) replace_while_a_child_is_interrupted(round, empty);
+}
+
+int main(int count, char** arguments) {
+  (void)arguments;
   struct ibv_device** list = ibv_get_device_list(NULL);
   context = ibv_open_device(list[0]);
   NEED(context != NULL);
   pd = ibv_alloc_pd(context);
+  if (count > 1) {
+    interrupt_children();
+    return 0;
+  }
   struct queues old, new;
   create(&old);
   int to_child[2], to_parent[2];

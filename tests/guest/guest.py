@@ -306,6 +306,7 @@ def children_create_ids_while_other_threads_do():
 def a_childs_posts_miss_the_queues_that_replace_its_parents():
     with Emulator() as emulator:
         run(emulator, [build("forks_queues")])
+        run(emulator, [build("forks_queues"), "interrupted"])
 
 
 def no_descriptor_has_the_number_of_a_closed_standard_stream():
