@@ -270,6 +270,7 @@ class Engine::Impl final : public Receiver {
     core_.round.Remove(context);
     context.requester = {};
     context.responder = {};
+    context.refused_epoch = 0;
     core_.BeginLife(context);
     if (!qp.send_ring) return;
     qp.send_ring.SetConsumer(qp.send_ring.Producer());
@@ -377,8 +378,13 @@ class Engine::Impl final : public Receiver {
   bool IsRevoked(Time now, const Train& train) {
     if (train.info().request || train.pieces.empty() || train.placed) return false;
     QpContext* const answerer = core_.Find(train.answerer);
-    // The program of an ended QP may use its memory again.
-    if (answerer == nullptr || answerer->epoch != train.answerer_epoch) return true;
+    if (answerer == nullptr) return true;
+    // The program of an ended QP may use its memory again. Responses before the QP's own NAK are
+    // delivered, because the requester gets the NAK only after them.
+    if (answerer->epoch != train.answerer_epoch &&
+        answerer->refused_epoch != train.answerer_epoch) {
+      return true;
+    }
     if (responder_.MayStillRead(*answerer, train)) return false;
     if (TakesRequests(answerer->qp->state())) {
       responder_.FailRead(now, *answerer, train.headers.psn);

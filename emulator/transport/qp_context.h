@@ -226,6 +226,8 @@ struct QpContext final : TransportState {
 
   QueuePair* qp;
   uint64_t epoch = 0;  // changes with every incarnation of the QP; never 0
+  // The incarnation that the QP has ended with a fatal NAK. Its READ responses are before the NAK.
+  uint64_t refused_epoch = 0;
   uint32_t mtu_bytes = 0;
   bool peer_is_local = false;
   RequesterState requester;

@@ -42,6 +42,30 @@ TEST_P(RcError, ABadRkeyIsARemoteAccessError) {
   Expect(wr, {x.Sge(0, 64)}, IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR);
 }
 
+// IBTA 9.7: the READ was executed before the WRITE that is refused, and the requester learns both.
+TEST_P(RcError, AReadBeforeARefusedRequestSucceeds) {
+  for (const uint32_t bytes : {1u, 240u, 1024u, 1025u, 8000u}) {
+    SCOPED_TRACE(bytes);
+    x = world.Make(world.a, IBV_QPT_RC, 16384);
+    y = world.Make(world.b(), IBV_QPT_RC, 16384);
+    world.Join(x, y);
+    FillPattern(y.buffer, bytes);
+    rxe_send_wr refused = RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 0);
+    refused.wr.rdma.rkey ^= 0x10000;
+    x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {x.Sge(0, bytes)});
+    x.Post(refused, {x.Sge(0, 64)});
+    x.Post(SendWr(IBV_WR_SEND, 3), {x.Sge(0, 8)});
+    world.Ring(x);
+    world.Run();
+    const auto sent = x.Sent();
+    ASSERT_EQ(sent.size(), 3u);
+    EXPECT_EQ(sent[0].status, uint32_t{IBV_WC_SUCCESS});
+    EXPECT_EQ(sent[1].status, uint32_t{IBV_WC_REM_ACCESS_ERR});
+    EXPECT_EQ(sent[2].status, uint32_t{IBV_WC_WR_FLUSH_ERR});
+    EXPECT_TRUE(std::equal(x.buffer.begin(), x.buffer.begin() + bytes, y.buffer.begin()));
+  }
+}
+
 TEST_P(RcError, AReadOutOfBoundsIsARemoteAccessError) {
   world.Join(x, y);
   Expect(RdmaWr(IBV_WR_RDMA_READ, 1, y, 16384 - 32), {x.Sge(0, 64)}, IBV_WC_REM_ACCESS_ERR,

@@ -439,6 +439,7 @@ void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t
   Nak(now, context, code, psn);
   // Send the responses before the NAK before the QP discards them.
   Drain(now, context);
+  context.refused_epoch = context.epoch;
   if (completes) return core_.FailQpAfter(now, *context.qp, status);
   if (!event) return core_.FailQp(now, *context.qp);
   core_.FailQp(now, *context.qp, *event);
