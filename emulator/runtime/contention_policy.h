@@ -22,9 +22,6 @@ struct SocketBytes {
 struct HostWork {
   SocketBytes sockets;
   uint64_t direct_sends;  // small SENDs between its own programs
-  // How often programs on the host's processor have called or waited. Any change means that one is
-  // there, because programs change processors.
-  uint32_t waits_here;
 };
 
 class ContentionPolicy {
@@ -49,15 +46,21 @@ class ContentionPolicy {
 
   bool IsSampleDue(Time now) const { return now - sampled_at_ >= kInterval; }
   // Returns true if threads may wait until the next sample. Call this when a sample is due.
+  // `count_waits_here` returns how often programs on the host's processor have called or waited.
+  // Any change means that one is there, because programs change processors.
   // `count_runnable` returns how many threads run, wait for a processor, or would do so if they did
   // not wait for the host.
-  template <class CountRunnable>
-  bool Sample(Time now, const HostWork& work, uint32_t processors, CountRunnable&& count_runnable) {
+  template <class CountWaitsHere, class CountRunnable>
+  bool Sample(Time now, const HostWork& work, uint32_t processors,
+              CountWaitsHere&& count_waits_here, CountRunnable&& count_runnable) {
     const auto intervals = static_cast<uint64_t>((now - sampled_at_) / kInterval);
     const HostWork before = std::exchange(work_, work);
     sampled_at_ = now;
-    const bool has_many_sends = work.direct_sends - before.direct_sends >= kManySends * intervals &&
-                                work.waits_here != before.waits_here;
+    bool has_many_sends = work.direct_sends - before.direct_sends >= kManySends * intervals;
+    if (has_many_sends) {
+      const uint32_t waits_here = count_waits_here();
+      has_many_sends = std::exchange(waits_here_, waits_here) != waits_here;
+    }
     if (!has_many_sends && !IsStream(before.sockets, work.sockets, intervals)) return false;
     if (count_runnable() > processors) scarce_at_ = now;
     return scarce_at_ && now - *scarce_at_ <= kHold;
@@ -74,6 +77,7 @@ class ContentionPolicy {
 
   Time sampled_at_{};
   HostWork work_{};
+  uint32_t waits_here_ = 0;  // at the last sample with many SENDs
   std::optional<Time> scarce_at_;
 };
 

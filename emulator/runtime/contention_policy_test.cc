@@ -19,15 +19,18 @@ class ContentionPolicyTest : public ::testing::Test {
     work.sockets.sent += sent;
     work.sockets.received += received;
     work.direct_sends += direct_sends;
-    if (has_program_here) work.waits_here++;
-    return policy.Sample(At(microseconds), work, kProcessors, [&] {
-      counted++;
-      return runnable;
-    });
+    if (has_program_here) waits_here++;
+    return policy.Sample(
+        At(microseconds), work, kProcessors, [&] { return waits_here; },
+        [&] {
+          counted++;
+          return runnable;
+        });
   }
   ContentionPolicy policy;
   HostWork work{};
   bool has_program_here = true;
+  uint32_t waits_here = 0;
   int counted = 0;
 
   void SetUp() override { Sample(1'000'000, 0, 0); }
@@ -71,13 +74,12 @@ TEST_F(ContentionPolicyTest, ManySendsAreLongWork) {
 
 TEST_F(ContentionPolicyTest, ManySendsOfProgramsElsewhereAreNoLongWork) {
   constexpr uint64_t kManySends = ContentionPolicy::kManySends;
+  EXPECT_TRUE(Sample(1'001'000, 0, kProcessors + 1, 0, kManySends));
   has_program_here = false;
-  EXPECT_FALSE(Sample(1'001'000, 0, kProcessors + 1, 0, kManySends));
-  EXPECT_TRUE(Sample(1'002'000, kLongWork, kProcessors + 1, 0, kManySends)) << "a stream is";
+  EXPECT_FALSE(Sample(1'002'000, 0, kProcessors + 1, 0, kManySends)) << "it has moved away";
+  EXPECT_TRUE(Sample(1'003'000, kLongWork, kProcessors + 1, 0, kManySends)) << "a stream is";
   has_program_here = true;
-  EXPECT_TRUE(Sample(1'003'000, 0, kProcessors + 1, 0, kManySends));
-  has_program_here = false;
-  EXPECT_FALSE(Sample(1'004'000, 0, kProcessors + 1, 0, kManySends)) << "it has moved away";
+  EXPECT_TRUE(Sample(1'004'000, 0, kProcessors + 1, 0, kManySends)) << "it is back";
 }
 
 TEST_F(ContentionPolicyTest, BytesOfAClosedPortDoNotCount) {

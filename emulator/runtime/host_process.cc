@@ -294,14 +294,17 @@ void HostProcess::KeepPlace(Time real) {
 
 // A group whose thread waits would have one more runnable thread if it did not.
 void HostProcess::OpenTurn(Time real) {
-  HostWork work{network_.socket_bytes(), host_->direct_sends(), 0};
-  for (const GroupWaits& group : host_->WaitsOfGroups()) {
-    if (group.processor != static_cast<uint32_t>(processor_ + 1)) continue;
-    work.waits_here += group.calls + group.vain_polls + group.copies;
-  }
-  host_->OpenTurnToAll(contention_.Sample(real, work, runnable_.processors(), [&] {
-    return runnable_.Count() + host_->groups_awaiting_turn();
-  }));
+  const auto count_waits_here = [&] {
+    uint32_t waits = 0;
+    for (const GroupWaits& group : host_->WaitsOfGroups()) {
+      if (group.processor != static_cast<uint32_t>(processor_ + 1)) continue;
+      waits += group.calls + group.vain_polls + group.copies;
+    }
+    return waits;
+  };
+  host_->OpenTurnToAll(contention_.Sample(
+      real, {network_.socket_bytes(), host_->direct_sends()}, runnable_.processors(),
+      count_waits_here, [&] { return runnable_.Count() + host_->groups_awaiting_turn(); }));
 }
 
 bool HostProcess::Scan(Time real) {
