@@ -7,12 +7,11 @@
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "need.h"
 
-enum { kDepth = 16, kOwn = 0x600d, kStale = 0xbad, kRounds = 60, kStop_ms = 20 };
+enum { kDepth = 16, kOwn = 0x600d, kStale = 0xbad, kRounds = 60 };
 
 struct queues {
   struct ibv_comp_channel* channel;
@@ -172,15 +171,13 @@ static void await(int from) {
   NEED(read(from, &token, 1) == 1);
 }
 
-/* Tells the parent before and after a stop. */
-static int stops_fd;
+/* Stops the child until the parent tells it to continue. */
+static int stopped_fd, continue_fd;
 static void stop(int signal) {
   (void)signal;
   const int before = errno;
-  const struct timespec time = {.tv_nsec = kStop_ms * 1000000};
-  tell(stops_fd);
-  nanosleep(&time, NULL);
-  tell(stops_fd);
+  tell(stopped_fd);
+  await(continue_fd);
   errno = before;
 }
 
@@ -206,25 +203,28 @@ static void use_until_closed(struct queues* q, int fd, int round) {
 static void replace_while_a_child_is_interrupted(int round, int empty) {
   struct queues q;
   create(&q);
-  int pipe_ends[2], stops[2];
-  NEED(pipe(pipe_ends) == 0 && pipe(stops) == 0);
+  int pipe_ends[2], stopped[2], resumes[2];
+  NEED(pipe(pipe_ends) == 0 && pipe(stopped) == 0 && pipe(resumes) == 0);
   const pid_t child = fork();
   NEED(child >= 0);
   if (child == 0) {
     close(pipe_ends[1]);
-    stops_fd = stops[1];
+    close(resumes[1]);
+    stopped_fd = stopped[1];
+    continue_fd = resumes[0];
     use_until_closed(&q, pipe_ends[0], round);
     _exit(0);
   }
   close(pipe_ends[0]);
-  close(stops[1]);
-  await(stops[0]);
+  close(stopped[1]);
+  close(resumes[0]);
+  await(stopped[0]);
   destroy(&q);
   create(&q);
   NEED(room(q.srq) == empty);
   NEED(post_recv(q.qp, kOwn) == 0);
-  await(stops[0]);
   close(pipe_ends[1]);
+  tell(resumes[1]);
   int status = -1;
   NEED(waitpid(child, &status, 0) == child && status == 0);
   fail(q.qp);
@@ -233,7 +233,8 @@ static void replace_while_a_child_is_interrupted(int round, int empty) {
   NEED(poll(&event, 1, 0) == 0);
   struct ibv_recv_wr* bad;
   NEED(ibv_post_srq_recv(q.srq, &(struct ibv_recv_wr){.wr_id = kOwn}, &bad) == ENOMEM);
-  close(stops[0]);
+  close(stopped[0]);
+  close(resumes[1]);
   destroy(&q);
 }
 
