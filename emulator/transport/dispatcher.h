@@ -12,12 +12,6 @@
 
 namespace rdmaemu::transport {
 
-// Returns true in the states in which a responder executes requests.
-inline bool TakesRequests(ibv_qp_state state) {
-  return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
-         state == IBV_QPS_SQE;
-}
-
 class Dispatcher {
  public:
   Dispatcher(Core& core, Completer& completer, Responder& responder, Unreliable& unreliable,

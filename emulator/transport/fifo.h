@@ -16,6 +16,7 @@ class Fifo {
   T& operator[](size_t index) { return slots_[(head_ + index) & (slots_.size() - 1)]; }
   const T& operator[](size_t index) const { return slots_[(head_ + index) & (slots_.size() - 1)]; }
   T& front() { return (*this)[0]; }
+  const T& front() const { return (*this)[0]; }
   T& back() { return (*this)[size_ - 1]; }
 
   // Appends an element and returns it. The element has the old content of its slot, so the caller

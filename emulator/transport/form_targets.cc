@@ -31,6 +31,8 @@ Naming FormTargets::Name(QpContext& context, const Train& train,
     return Naming::kNever;
   }
   WriteCursor next = CursorOf(context);
+  // A READ before the WRITE brings what the memory has now.
+  if (!context.responder.responses.empty()) return Naming::kLater;
   if (form == nullptr || train.headers.psn != next.psn || !next.is_known ||
       train.begins == next.in_message || train.mtu_bytes != context.mtu_bytes) {
     return Naming::kLater;

@@ -7,10 +7,11 @@ namespace rdmaemu::transport {
 bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) {
   ParkedStream& stream = context.parked[train->info().request ? 0 : 1];
   const bool behind = !stream.trains.empty();
-  if (!behind && (train->is_bytes || train->length() < kMinJobBytes)) return false;
+  const bool is_held = !behind && responder_.AwaitsReads(context, *train);
+  if (!behind && !is_held && (train->is_bytes || train->length() < kMinJobBytes)) return false;
   stream.trains.Push({.train = std::move(train)});
-  OfferAhead(now, context, stream);
-  if (!behind && !stream.trains.front().ticket) {
+  if (!is_held) OfferAhead(now, context, stream);
+  if (!behind && !is_held && !stream.trains.front().ticket) {
     train = std::move(stream.trains.front().train);
     stream.trains.PopFront();
     stream.looked_at = 0;
@@ -27,9 +28,15 @@ bool Parking::Park(Time now, QpContext& context, std::unique_ptr<Train>& train) 
   return true;
 }
 
+bool Parking::IsHeld(QpContext& context, const ParkedStream& stream) const {
+  const ParkedTrain& front = stream.trains.front();
+  return !front.ticket && responder_.AwaitsReads(context, *front.train);
+}
+
 // A train that is behind a train without an offer is examined again when it is first. Its
 // destination may depend on the train before it.
 void Parking::OfferAhead(Time now, QpContext& context, ParkedStream& stream) {
+  if (IsHeld(context, stream)) return;
   while (stream.looked_at < stream.trains.size()) {
     const size_t at = stream.looked_at;
     if (at > 0 && !stream.trains[at - 1].ticket) return;
@@ -121,7 +128,7 @@ void Parking::TakeBackOffers(ParkedStream& stream) {
 
 // Delivers the first train of the stream if the train is ready.
 bool Parking::TurnStream(Time now, QpContext& context, ParkedStream& stream) {
-  if (stream.trains.empty()) return false;
+  if (stream.trains.empty() || IsHeld(context, stream)) return false;
   OfferAhead(now, context, stream);
   ParkedTrain& front = stream.trains.front();
   if (front.ticket && core_.payloads.IsOverdue(now, front.ticket)) TakeBackOffers(stream);

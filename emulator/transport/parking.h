@@ -1,6 +1,7 @@
-// Holds trains between local QPs while a program's thread copies their payload (copy_jobs.h). Also
-// holds the trains behind them, to keep the order. Delivers trains in order when their copies have
-// ended. The host makes a copy that no thread made.
+// Holds trains between local QPs while a program's thread copies their payload (copy_jobs.h), and
+// requests while READ responses before them are on their way (Responder::AwaitsReads). Also holds
+// the trains behind them, to keep the order. Delivers trains in order when their copies have ended.
+// The host makes a copy that no thread made.
 #pragma once
 
 #include <functional>
@@ -35,6 +36,8 @@ class Parking {
   void Drop(QpContext& context);
 
  private:
+  // Returns true while the first train of the stream must wait for READ responses.
+  bool IsHeld(QpContext& context, const ParkedStream& stream) const;
   // Offers the copies whose destination is already determined.
   void OfferAhead(Time now, QpContext& context, ParkedStream& stream);
   bool Offer(Time now, QpContext& context, ParkedStream& stream, size_t at);

@@ -106,6 +106,9 @@ struct ResponderState {
   std::vector<ResponderResource> resources;  // max_dest_rd_atomic of them
   size_t next_resource = 0;
   Fifo<Response> responses;
+  // Core::LocalQueued() behind the QP's last READ response to a QP of this host. 0: all of them
+  // were delivered.
+  uint64_t reads_queued = 0;
   std::optional<Response> collected_ack;  // during one Engine::Receive
 };
 

@@ -117,6 +117,10 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
     if (behind >= train.packets) return Duplicate(now, context, train);
     train.DropFront(behind);
   }
+  if (!SendReadsBefore(now, context, train)) {
+    core_.counters.dropped_wrong_state++;
+    return;
+  }
   s.nak_sent = false;
   if (!InSequence(context, train)) {
     return Fatal(now, context, wire::NakCode::kInvalidRequest, train.headers.psn,
@@ -136,6 +140,14 @@ void Responder::Handle(Time now, QpContext& context, Train& train) {
   if (info.atomic_write) return HandleAtomicWrite(now, context, train);
   if (info.flush) return HandleFlush(now, context, train);
   HandleData(now, context, train);
+}
+
+bool Responder::SendReadsBefore(Time now, QpContext& context, const Train& request) {
+  if (context.responder.responses.empty() || request.info().read) return true;
+  // While forms await programs, a response without room would wait here.
+  core_.fills.FinishAll();
+  SendResponses(now, context);
+  return TakesRequests(context.qp->state());
 }
 
 bool Responder::InSequence(const QpContext& context, const Train& train) const {
@@ -438,7 +450,8 @@ void Responder::Fatal(Time now, QpContext& context, wire::NakCode code, uint32_t
   if (completes) (void)FinishReceive(core_, now, context, nullptr, status, 0);
   Nak(now, context, code, psn);
   // Send the responses before the NAK before the QP discards them.
-  Drain(now, context);
+  SendResponses(now, context);
+  context.responder.responses.Clear();
   context.refused_epoch = context.epoch;
   if (completes) return core_.FailQpAfter(now, *context.qp, status);
   if (!event) return core_.FailQp(now, *context.qp);

@@ -10,6 +10,12 @@
 
 namespace rdmaemu::transport {
 
+// Returns true in the states in which a responder executes requests.
+inline bool TakesRequests(ibv_qp_state state) {
+  return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+         state == IBV_QPS_SQE;
+}
+
 class Responder {
  public:
   explicit Responder(Core& core) : core_(core) {}
@@ -30,6 +36,9 @@ class Responder {
               ReceiveCursor& behind);
   // Sends READ responses, up to the limit of one turn. Returns true when it stopped at that limit.
   bool Turn(Time now, QpContext& context);
+  // Returns true if the request must wait for READ responses to a QP of this host, which read their
+  // memory when they are delivered. A READ brings the bytes from before the requests behind it.
+  bool AwaitsReads(QpContext& context, const Train& request) const;
   // Returns true when the peer may still read the memory of a READ response. ibv_dereg_mr and
   // LOCAL_INV do not wait for responses in transit. When this is false, FailRead sends a NAK
   // instead of the response.
@@ -39,6 +48,9 @@ class Responder {
   void Flush(Time now, QpContext& context);
 
  private:
+  // Sends the READ responses before this request, which read their memory now. Returns false if the
+  // QP has failed, because a response could not be sent.
+  bool SendReadsBefore(Time now, QpContext& context, const Train& request);
   bool InSequence(const QpContext& context, const Train& train) const;
   void Duplicate(Time now, QpContext& context, const Train& train);
   void HandleRead(Time now, QpContext& context, const Train& train);
@@ -78,7 +90,8 @@ class Responder {
   // Sends at most `packets` of a READ response. Returns false when the local queue is full or the
   // READ failed.
   bool EmitRead(Time now, QpContext& context, Response& response, uint32_t packets);
-  void Drain(Time now, QpContext& context);
+  // Sends all waiting responses for which there is room.
+  void SendResponses(Time now, QpContext& context);
   void Address(QpContext& context, wire::Operation operation, uint32_t psn);
 
   Core& core_;

@@ -145,6 +145,7 @@ bool Responder::EmitRead(Time now, QpContext& context, Response& response, uint3
     FailRead(now, context, response.psn);
     return false;
   }
+  if (context.peer_is_local && bytes > 0) context.responder.reads_queued = core_.LocalQueued();
   response.begins = false;
   response.psn = PsnAdd(response.psn, packets);
   response.address += bytes;
@@ -175,8 +176,23 @@ bool Responder::Turn(Time now, QpContext& context) {
   return false;
 }
 
-void Responder::Drain(Time now, QpContext& context) {
+bool Responder::AwaitsReads(QpContext& context, const Train& request) const {
   ResponderState& s = context.responder;
+  if (!request.info().request || request.info().read) return false;
+  if (!s.responses.empty()) return true;
+  if (s.reads_queued == 0) return false;
+  if (core_.LocalTaken() < s.reads_queued) return true;
+  // A response may wait at the requester for a copy.
+  const QueuePair& qp = *context.qp;
+  QueuePair* const peer = core_.env.verbs.FindQp(qp.path.destination, qp.attr.dest_qp_num);
+  if (peer != nullptr && !core_.ContextOf(*peer).parked[1].trains.empty()) return true;
+  s.reads_queued = 0;
+  return false;
+}
+
+void Responder::SendResponses(Time now, QpContext& context) {
+  const ResponderState& s = context.responder;
+  SendCollectedAck(now, context);
   // The loop ends, because each round sends something or finds the local queue full.
   while (!s.responses.empty()) {
     const size_t before = s.responses.size();
@@ -184,7 +200,6 @@ void Responder::Drain(Time now, QpContext& context) {
     Turn(now, context);
     if (s.responses.size() == before && s.responses.front().psn == psn) break;
   }
-  s.responses.Clear();
 }
 
 }  // namespace rdmaemu::transport

@@ -19,6 +19,7 @@ bool Responder::HandleRun(Time now, QpContext& context, Train& train) {
   const bool writable = (context.qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
   if (train.headers.psn != s.expected_psn || !InSequence(context, train)) return false;
   if (!info.send && !(info.write && writable)) return false;
+  if (!SendReadsBefore(now, context, train)) return false;
   if (info.send && train.begins && !s.receive) {
     s.receive = core_.env.verbs.TakeReceive(*context.qp);
     if (!s.receive) return false;
