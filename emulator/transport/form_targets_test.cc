@@ -102,6 +102,29 @@ class FormTargetsTest : public ::testing::Test {
   std::vector<std::shared_ptr<ForeignJob>> forms;
 };
 
+// The READ brings the bytes from before the WRITE. Its host has the READ, and has not read them
+// yet.
+TEST_F(FormTargetsTest, AWriteBehindAReadWithoutItsResponseIsNotDirect) {
+  Make(2 * kSize);
+  FillPattern(y.buffer, 2);
+  const std::vector<std::byte> before = y.buffer, written = x.buffer;
+  x.Post(RdmaWr(IBV_WR_RDMA_READ, 1, y, 0), {x.Sge(kSize, kSize)});
+  Write(2, 0, kSize);
+  const Datagram asked = std::move(world.a.out.front());
+  world.a.out.pop_front();
+  Train read;
+  ASSERT_TRUE(ParseForm(asked.flow, asked.bytes, read));
+  const auto once = [&, first = true]() mutable {
+    return std::exchange(first, false) ? &read : nullptr;
+  };
+  world.b().engine.ReceiveTrains(world.now, once, false);
+  EXPECT_FALSE(Direct(0));
+  world.Run();
+  ExpectSent(2);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + kSize, x.buffer.begin() + kSize));
+  EXPECT_TRUE(std::equal(written.begin(), written.begin() + kSize, y.buffer.begin()));
+}
+
 TEST_F(FormTargetsTest, TheProgramCopiesToTheOtherProgram) {
   Make(kSize);
   Write(1, 0, kSize);
