@@ -161,10 +161,25 @@ static bool HasEnded(CompletionQueue& cq) {
   return !cq.ring.IsConsumersStill() && (before & 1) == 0 && resizes.load() == before;
 }
 
+// Arms the queue, or leaves this to the thread that resizes the queue. Does not wait for that
+// thread: a signal handler that arms the queue may have interrupted it.
+static void ArmUnlessResized(CompletionQueue& cq, uint32_t kind) {
+  const ArmedLane use(cq);  // a thread that begins to resize the queue waits for its end
+  std::atomic_ref resizes(cq.resizes), later(cq.armed_later);
+  if ((resizes.load() & 1) == 0) return ArmQueue(cq, kind);
+  uint32_t now = later.load();
+  while (now < kind && !later.compare_exchange_weak(now, kind)) {
+  }
+  if ((resizes.load() & 1) != 0) return;
+  // The resizing thread may have looked before. One of the two threads gets the kind.
+  kind = later.exchange(kCqUnarmed);
+  if (kind != kCqUnarmed) ArmQueue(cq, kind);
+}
+
 // Fails with ENOENT for a queue that has ended, as on rxe (measured).
 int RequestNotify(ibv_cq* base, int solicited_only) {
   if (HasEnded(*Of(base))) return ENOENT;
-  ArmQueue(*Of(base), solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny);
+  ArmUnlessResized(*Of(base), solicited_only != 0 ? kCqArmedSolicited : kCqArmedAny);
   return 0;
 }
 
@@ -191,7 +206,9 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   ForgetBeforeFork(cq);
   CqEntry executed{};
   const bool has_executed = cq.ring.IsConsumersStill() && cq.control->TakeExecuted(executed);
-  std::atomic_ref(cq.resizes).fetch_add(1);
+  // In a forked child, the number is odd if a thread of the parent was here.
+  std::atomic_ref(cq.resizes).fetch_or(1);
+  (void)AwaitArming(cq);
   CqOut reply{};
   int error = client::Call(
       CallOp::kResizeCq,
@@ -199,6 +216,7 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   if (error == 0) error = Adopt(cq, reply);
   std::atomic_ref(cq.resizes).fetch_add(1);
   if (has_executed) cq.control->PutExecuted(executed);
+  ArmLater(cq);
   PlaceBeforeFork(cq);
   return ErrnoWith(error);
 }

@@ -142,6 +142,31 @@ void ArmQueue(CompletionQueue& cq, uint32_t kind) {
   }
 }
 
+bool AwaitArming(CompletionQueue& cq) {
+  const std::atomic_ref users(cq.lane_users);
+  for (int i = 0; i < kMaxYieldsForUsers; i++) {
+    if (users.load(std::memory_order_seq_cst) == 0) return true;
+    client::YieldToHost();
+  }
+  return false;
+}
+
+void ArmLater(CompletionQueue& cq) {
+  const uint32_t kind = std::atomic_ref(cq.armed_later).exchange(kCqUnarmed);
+  if (kind == kCqUnarmed) return;
+  // What has completed since a thread asked for the arming raises its event. That may be anything
+  // that is in the queue now. A program polls after each event, so an event too many does no harm.
+  if (std::atomic_ref(cq.armed_lane).load() != nullptr) return RaiseEvent(cq);
+  ArmQueue(cq, kind);
+  if (cq.ring.Producer() == cq.ring.Consumer() && cq.control->Executed() != CqControl::kFull)
+    return;
+  std::atomic_ref armed(cq.control->armed);
+  uint32_t now = armed.load();
+  while (ArmedKind(now) == kCqArmedAny || ArmedKind(now) == kCqArmedSolicited) {
+    if (armed.compare_exchange_weak(now, kCqUnarmed)) return RaiseEvent(cq);
+  }
+}
+
 void AwaitUsers(Channel& channel) {
   constexpr uint64_t kLongest_ns = 100'000'000;
   const std::atomic_ref users(channel.users), gone(channel.gone);
@@ -190,12 +215,7 @@ bool EndLaneEvents(QueuePair& qp) {
   SendLane* lane = mine.lane;
   std::atomic_ref(cq.armed_lane).compare_exchange_strong(lane, nullptr, std::memory_order_seq_cst);
   AwaitUsers(channel);
-  std::atomic_ref users(cq.lane_users);
-  for (int i = 0; i < kMaxYieldsForUsers; i++) {
-    if (users.load(std::memory_order_seq_cst) == 0) return true;
-    client::YieldToHost();
-  }
-  return false;
+  return AwaitArming(cq);
 }
 
 bool HasLaneEvent(Channel& channel) {

@@ -20,6 +20,13 @@ void CloseAllLanes(CompletionQueue& cq);
 // call this, also between ibv_start_poll and ibv_end_poll.
 void ArmQueue(CompletionQueue& cq, uint32_t kind);
 
+// Waits for the threads that arm the queue now. Returns false if one of them does not end: a signal
+// handler may never return to it.
+bool AwaitArming(CompletionQueue& cq);
+// Makes the armings that other threads have left to this one while it resized the queue. The caller
+// holds the queue's locks.
+void ArmLater(CompletionQueue& cq);
+
 // The lane that may have the queue's arming. It stays mapped while this object lives.
 class ArmedLane {
  public:

@@ -75,6 +75,7 @@ struct CompletionQueue {
   CqControl* control;
   Ring ring;
   uint32_t resizes;      // odd while a thread of this process resizes the queue
+  uint32_t armed_later;  // the kind of the armings that the resizing thread must make
   ReceiveSlot* slots;    // one per entry of the ring
   ProgramMemory memory;  // cached checks for placing payloads
   CqEntry current;       // the entry of start_poll and next_poll
@@ -85,7 +86,7 @@ struct CompletionQueue {
   QueuePair* had_lanes[kLanePlaces];
   uint32_t uses_events;  // 1: the program has armed the queue (cq_events.h)
   SendLane* armed_lane;  // the lane that may have the arming
-  uint32_t lane_users;   // threads that use `armed_lane`
+  uint32_t lane_users;   // threads that arm the queue, or use `armed_lane`
   bool is_forkable;      // is in the list of payloads.h
   CompletionQueue *forkable_previous, *forkable_next;
 };

@@ -2,7 +2,9 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include "tests/contract/support/loopback.h"
 
@@ -87,6 +89,7 @@ class CqEvents : public LoopbackTest {
     while (PollOne(receive_cq.get(), 0).found) {
     }
   }
+  static constexpr int kResizeRounds = 500;
   Channel channel;
 };
 
@@ -151,6 +154,30 @@ TEST_F(CqEvents, ResizingKeepsCompletionsAndTheirOrder) {
     ASSERT_TRUE(received.found);
     EXPECT_EQ(received.wc.wr_id, 100 + i);
   }
+}
+
+// rdma_rxe takes the queue's lock to arm it and to resize it.
+TEST_F(CqEvents, AnArmingIsKeptWhileAnotherThreadResizesTheQueue) {
+  std::atomic<bool> is_over = false;
+  std::jthread resizing([&] {
+    for (int entries = 64; !is_over; entries ^= 64 ^ 128) {
+      EXPECT_EQ(ibv_resize_cq(receive_cq.get(), entries), 0);
+    }
+  });
+  for (int i = 0; i < kResizeRounds; i++) {
+    // At another moment of the resizing in each round.
+    const auto moment = std::chrono::steady_clock::now() + i % 64 * std::chrono::nanoseconds(250);
+    while (std::chrono::steady_clock::now() < moment) {
+    }
+    ASSERT_EQ(ibv_req_notify_cq(receive_cq.get(), i % 2), 0);
+    ASSERT_NO_FATAL_FAILURE(Send(IBV_SEND_SOLICITED));
+    if (!EventComes(kPatience_ms)) {
+      ADD_FAILURE() << "the event of round " << i << " is lost";
+      break;
+    }
+    ASSERT_TRUE(PollOne(receive_cq.get()).found);
+  }
+  is_over = true;
 }
 
 // Sends of one size that were not polled yet, from slab, bounce buffer or copy offer.
