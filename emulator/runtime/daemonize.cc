@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -43,7 +44,17 @@ std::string LastLine(const std::string& path) {
   return last;
 }
 
-OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path) {
+// Waits until there is something to read, or for the time. Returns false if the time has passed.
+bool AwaitInput(int fd, Duration limit) {
+  const auto limit_ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+  pollfd waiting{fd, POLLIN, 0};
+  // A signal ends the wait. Signals are rare here, and the reader waits without a limit.
+  return poll(&waiting, 1, static_cast<int>(limit_ms)) != 0;
+}
+
+OrMessage<void> WaitForDaemon(int fd, pid_t child, const std::string& log_path,
+                              const SlowStart& slow) {
+  if (!AwaitInput(fd, slow.after)) slow.say();
   const std::string said = ReadAll(fd);
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -103,7 +114,7 @@ void ReadyNotice::Failed(const std::string& message) {
   fd_.Reset();
 }
 
-DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep) {
+DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep, const SlowStart& slow) {
   const auto failed = [](const char* what) {
     DaemonizeResult result;
     result.outcome = tl::unexpected("cannot start a host process: " + std::string(what) + ": " +
@@ -118,7 +129,7 @@ DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep) {
   if (child > 0) {
     write_end.Reset();
     DaemonizeResult result;
-    result.outcome = WaitForDaemon(read_end.get(), child, log_path);
+    result.outcome = WaitForDaemon(read_end.get(), child, log_path, slow);
     return result;
   }
   setsid();

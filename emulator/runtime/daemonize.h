@@ -2,8 +2,10 @@
 // until the daemon reports that it is ready, or why it failed.
 #pragma once
 
+#include <functional>
 #include <string>
 
+#include "emulator/base/time.h"
 #include "emulator/runtime/registry.h"
 
 namespace rdmaemu::runtime {
@@ -27,8 +29,14 @@ struct DaemonizeResult {
   UniqueFd kept;            // in the daemon: the descriptor `keep`
   OrMessage<void> outcome;  // in the parent
 };
+// The parent calls `say` once if the daemon is not ready after this time.
+struct SlowStart {
+  std::function<void()> say;
+  Duration after = std::chrono::seconds(5);
+};
 // Forks the daemon. Call this with a single thread. The daemon's output is written to `log_path`,
-// which is emptied first. Of the caller's descriptors only `keep` stays open in the daemon.
-DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep);
+// which is emptied first. Of the caller's descriptors only `keep` stays open in the daemon. The
+// parent waits for the report without a limit.
+DaemonizeResult Daemonize(const std::string& log_path, UniqueFd keep, const SlowStart& slow);
 
 }  // namespace rdmaemu::runtime

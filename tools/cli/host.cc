@@ -36,8 +36,12 @@ int HostMain(const runtime::HostOptions& options, bool daemonize) {
   registry->KeepPreviousLog(options.name);
   runtime::ReadyNotice notice;
   if (daemonize) {
-    runtime::DaemonizeResult result =
-        runtime::Daemonize(registry->LogPath(options.name), std::move(lock));
+    const std::string log = registry->LogPath(options.name);
+    const auto say = [&] {
+      fprintf(stderr, "note: host %s has started, and is not ready yet; see %s\n",
+              options.name.c_str(), log.c_str());
+    };
+    runtime::DaemonizeResult result = runtime::Daemonize(log, std::move(lock), {say});
     if (!result.in_daemon) {
       return result.outcome ? 0 : Fail(kFailed, result.outcome.error());
     }

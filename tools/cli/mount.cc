@@ -79,8 +79,11 @@ int Mount(const std::string& given, bool is_foreground) {
   const std::string log = registry->directory() + "/mount-log";
   runtime::ReadyNotice notice;
   if (!is_foreground) {
+    const auto say = [&] {
+      fprintf(stderr, "note: %s is not mounted yet; see %s\n", directory.c_str(), log.c_str());
+    };
     runtime::DaemonizeResult result =
-        runtime::Daemonize(log, runtime::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)));
+        runtime::Daemonize(log, runtime::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)), {say});
     if (!result.in_daemon) {
       return result.outcome ? 0 : Fail(kFailed, result.outcome.error());
     }
