@@ -455,6 +455,17 @@ OrMessage<void> CheckLids(const HostConfig& config) {
   return {};
 }
 
+std::optional<std::string> CheckChoices(const HostOptions& options) {
+  const std::string &shortcuts = options.payload_shortcuts, &wire = options.wire;
+  if (!shortcuts.empty() && shortcuts != "on" && shortcuts != "off") {
+    return "payload shortcuts are \"on\" or \"off\", not \"" + shortcuts + "\"";
+  }
+  if (!wire.empty() && wire != "shared" && wire != "udp" && wire != "udp-single") {
+    return "the wire is \"shared\", \"udp\" or \"udp-single\", not \"" + wire + "\"";
+  }
+  return std::nullopt;
+}
+
 OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                                      const std::vector<InterfaceAddress>& machine) {
   HostConfig config;
@@ -489,16 +500,8 @@ OrMessage<HostConfig> MakeHostConfig(const HostOptions& options,
                           " silent networks, and " + std::to_string(options.silent_nets.size()) +
                           " were requested; name one with fewer bits");
   }
-  const std::string& shortcuts = options.payload_shortcuts;
-  if (!shortcuts.empty() && shortcuts != "on" && shortcuts != "off") {
-    return tl::unexpected("payload shortcuts are \"on\" or \"off\", not \"" + shortcuts + "\"");
-  }
-  config.payload_shortcuts = shortcuts != "off";
-  if (!options.wire.empty() && options.wire != "shared" && options.wire != "udp" &&
-      options.wire != "udp-single") {
-    return tl::unexpected("the wire is \"shared\", \"udp\" or \"udp-single\", not \"" +
-                          options.wire + "\"");
-  }
+  if (const auto wrong = CheckChoices(options)) return tl::unexpected(*wrong);
+  config.payload_shortcuts = options.payload_shortcuts != "off";
   for (const std::string& text : options.silent_nets) {
     const OrMessage<NetPrefix> net = ParseSilentNetOption(text);
     if (!net) return tl::unexpected(net.error());

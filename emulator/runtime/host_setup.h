@@ -69,6 +69,9 @@ OrMessage<std::vector<fault::Program>> ReadScenarioPrograms(const std::string& p
 // Returns a hash of the file's bytes as hexadecimal text. Returns an empty string if the file
 // cannot be read.
 std::string ScenarioMark(const std::string& path);
+// Returns what is wrong with the options that have few values (payload_shortcuts, wire), if
+// anything is.
+std::optional<std::string> CheckChoices(const HostOptions& options);
 // Parses a seed: a 64-bit decimal number such as "4711", or 0x and 64 hexadecimal digits for all
 // 256 bits. Returns nullopt if the text is neither.
 std::optional<RandomSeed> ParseSeed(std::string_view text);

@@ -142,6 +142,15 @@ def options_of_a_host_win_over_the_environment():
               str(devices))
 
 
+def a_wrong_value_in_the_environment_is_an_error_of_usage():
+    for name, message in (("RDMAEMU_WIRE", 'the wire is "shared"'), ("RDMAEMU_SEED", "not a seed"),
+                          ("RDMAEMU_PAYLOAD_SHORTCUTS", "payload shortcuts are"),
+                          ("RDMAEMU_CLOCK", "there is no clock")):
+        with Emulator() as emulator:
+            emulator.env[name] = "bogus"
+            expect(emulator.rdmaemu("host", "--name", "h", "--address", ADDRESS), 2, message)
+
+
 # ---- hosts
 
 

@@ -178,6 +178,7 @@ std::optional<std::string> CheckOptions(const HostOptions& options) {
   for (const std::string& gateway : options.gateways) {
     if (const auto parsed = runtime::ParseGatewayOption(gateway); !parsed) return parsed.error();
   }
+  if (const auto wrong = runtime::CheckChoices(options)) return wrong;
   if (!options.seed.empty() && !runtime::ParseSeed(options.seed)) {
     return "\"" + options.seed +
            "\" is not a seed; use a number from 0 to 18446744073709551615, or the seed that "
