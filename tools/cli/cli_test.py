@@ -405,6 +405,7 @@ CASES = [
     run_and_env_give_the_same_environment,
     a_host_started_from_the_environment_has_its_options,
     options_of_a_host_win_over_the_environment,
+    a_wrong_value_in_the_environment_is_an_error_of_usage,
     a_second_program_joins_the_running_host,
     other_options_are_an_error_while_the_host_is_in_use,
     a_host_that_nobody_uses_is_replaced_when_others_options_are_asked_for,
