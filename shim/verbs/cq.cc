@@ -1,6 +1,7 @@
 // Completion queues. Calls create them. The program polls them from the shared ring, and arms them
 // by a word next to the ring.
 
+#include <sched.h>
 #include <string.h>
 
 #include "shim/verbs/cq_events.h"
@@ -196,9 +197,8 @@ RDMAEMU_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq
   return cq == nullptr ? nullptr : &cq->base;
 }
 
-RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
-  if (entries <= 0) return ErrnoWith(EINVAL);
-  CompletionQueue& cq = *Of(base);
+// Returns 0 or a positive errno.
+static int Resize(CompletionQueue& cq, uint32_t entries) {
   // No thread uses the old ring while the host moves the queue. Polls continue while this thread
   // waits for one that executes a request.
   ForkLockGuard execution_guard(cq.execution_lock);
@@ -210,14 +210,21 @@ RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
   std::atomic_ref(cq.resizes).fetch_or(1);
   (void)AwaitArming(cq);
   CqOut reply{};
-  int error = client::Call(
-      CallOp::kResizeCq,
-      ResizeCqIn{base->handle, static_cast<uint32_t>(entries), HandleOf(base->context)}, reply);
+  int error = client::Call(CallOp::kResizeCq,
+                           ResizeCqIn{cq.base.handle, entries, HandleOf(cq.base.context)}, reply);
   if (error == 0) error = Adopt(cq, reply);
   std::atomic_ref(cq.resizes).fetch_add(1);
   if (has_executed) cq.control->PutExecuted(executed);
   ArmLater(cq);
   PlaceBeforeFork(cq);
+  return error;
+}
+
+RDMAEMU_EXPORT int ibv_resize_cq(ibv_cq* base, int entries) {
+  if (entries <= 0) return ErrnoWith(EINVAL);
+  const int error = Resize(*Of(base), static_cast<uint32_t>(entries));
+  // Threads that poll wait for the lock. A loop of resizes would always have it.
+  sched_yield();
   return ErrnoWith(error);
 }
 
