@@ -63,6 +63,8 @@ class Memory {
   // Returns whether the thread of a program may be in a copy with another process's memory at this
   // moment. `thread` has the number with which a program that PidFor admits sees it.
   virtual CopyState CopyStateOf(uint32_t /*thread*/) { return CopyState::kMayCopy; }
+  // Returns true if a signal or a debugger has stopped the process.
+  virtual bool IsStopped(ProcessId) { return false; }
   // Tells the user that the host no longer waits for a copy of this thread.
   virtual void SayCopyIsLate(uint32_t /*thread*/) {}
   // Returns true when the system permits the host to read this mapped byte. A program thus gets the

@@ -32,15 +32,24 @@ std::string FileOf(pid_t thread, const char* name) {
 constexpr std::array<std::string_view, 4> kWaysBack = {"get_signal", "do_signal_stop",
                                                        "do_freezer_trap", "__refrigerator"};
 
-}  // namespace
-
-CopyState CopyStateOf(pid_t thread) {
-  if (thread <= 0) return CopyState::kElsewhere;
-  const std::string status = FileOf(thread, "stat");
+// Returns the state as in proc(5). 'X' (dead): there is no such thread.
+char StateOf(pid_t thread) {
+  const std::string status = thread <= 0 ? "" : FileOf(thread, "stat");
   // The name may contain any characters, so the state follows its last ')'.
   const size_t name_end = status.rfind(") ");
-  if (name_end == std::string::npos || name_end + 2 >= status.size()) return CopyState::kElsewhere;
-  const char state = status[name_end + 2];
+  if (name_end == std::string::npos || name_end + 2 >= status.size()) return 'X';
+  return status[name_end + 2];
+}
+
+}  // namespace
+
+bool IsStopped(pid_t thread) {
+  const char state = StateOf(thread);
+  return state == 'T' || state == 't';
+}
+
+CopyState CopyStateOf(pid_t thread) {
+  const char state = StateOf(thread);
   // A signal stops a thread only on its way back, too.
   if (std::strchr("TZX", state) != nullptr) return CopyState::kElsewhere;
   if (std::ranges::find(kWaysBack, FileOf(thread, "wchan")) != kWaysBack.end()) {

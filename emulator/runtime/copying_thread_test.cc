@@ -49,8 +49,10 @@ TEST(CopyingThreadTest, ARunningThreadMayCopy) {
 TEST(CopyingThreadTest, AThreadThatASignalStoppedDoesNot) {
   const OtherProcess child(Spin);
   kill(child.pid(), SIGSTOP);
+  EXPECT_FALSE(IsStopped(getpid()));
   child.AwaitStop();
   EXPECT_EQ(CopyStateOf(child.pid()), CopyState::kElsewhere);
+  EXPECT_TRUE(IsStopped(child.pid()));
 }
 
 TEST(CopyingThreadTest, AThreadThatWaitsInAnotherCallDoesNot) {
@@ -72,6 +74,7 @@ TEST(CopyingThreadTest, AnEndedThreadDoesNot) {
   }
   EXPECT_EQ(CopyStateOf(ended), CopyState::kElsewhere);
   EXPECT_EQ(CopyStateOf(0), CopyState::kElsewhere);
+  EXPECT_FALSE(IsStopped(ended));
 }
 
 // Its tracer may let it enter the call.

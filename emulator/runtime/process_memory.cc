@@ -348,6 +348,8 @@ CopyState ProcessMemory::CopyStateOf(uint32_t thread) {
   return runtime::CopyStateOf(static_cast<pid_t>(thread));
 }
 
+bool ProcessMemory::IsStopped(ProcessId process) { return runtime::IsStopped(PidOf(process)); }
+
 void ProcessMemory::SayCopyIsLate(uint32_t thread) {
   warn_(
       "thread " + std::to_string(thread) +

@@ -72,6 +72,7 @@ class ProcessMemory final : public Memory {
   uint32_t HostPidFor(ProcessId taker) override;
   void LetOthersRun() override;
   void LetOthersRunLonger() override;
+  bool IsStopped(ProcessId process) override;
   CopyState CopyStateOf(uint32_t thread) override;
   void SayCopyIsLate(uint32_t thread) override;
 

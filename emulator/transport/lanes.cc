@@ -7,6 +7,7 @@
 
 #include "emulator/transport/core.h"
 #include "emulator/transport/executions.h"
+#include "emulator/transport/placing_patience.h"
 #include "emulator/transport/responder.h"
 
 namespace rdmaemu::transport {
@@ -15,17 +16,6 @@ namespace {
 // A lane takes at most this part of the receiver's CQ. Many programs create a CQ for as many
 // completions as there are receives.
 constexpr uint32_t kPartOfCq = 2;
-
-// How often a host looks whether a thread has placed a message that it has taken. After the first
-// ones it lets the thread run.
-constexpr int kMostLooksAtPlacing = 1000;
-constexpr int kLooksWithoutYield = 100;
-
-void AwaitPlaced(Memory& memory, SendLane& lane, uint32_t messages) {
-  for (int i = 0; i < kMostLooksAtPlacing && lane.Placed() != messages; i++) {
-    if (i >= kLooksWithoutYield) memory.LetOthersRun();
-  }
-}
 
 // Returns what all completions of SENDs to the QP have in common (FinishReceive).
 ib_uverbs_wc CompletionOf(const QueuePair& qp) {
@@ -341,7 +331,8 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   if (all == 0) return;
   const uint32_t first = lane.TakeRest(received.number);
   CountTaken(context, first);
-  AwaitPlaced(core_.env.memory, lane, first);
+  PlacingPatience patience(core_.env.memory, qp.share().sole_process);
+  (void)patience.Await([&] { return lane.Placed() == first; });
   qp.recv_ring.SetConsumer(received.receive_index + first);
   for (uint32_t at = first; at != all; at++) {
     if (!Deliver(now, context, lane.MessageAt(at))) break;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "emulator/abi/send_entry.h"
+#include "emulator/transport/placing_patience.h"
 
 namespace rdmaemu::transport {
 namespace {
@@ -14,17 +15,6 @@ namespace {
 Placement Written(const Status& status) {
   if (status) return Placement::kPlaced;
   return status.error().code == ESRCH ? Placement::kProcessEnded : Placement::kDestinationGone;
-}
-
-// The most checks of slots that program threads have claimed but not filled, for all slots of a
-// queue together. A stopped thread, or a program that claims every slot, must not stop the host.
-constexpr int kMaxLooksAtPlacing = 100000;
-
-void AwaitPlacing(ReceiveSlot& slot, int& looks_left) {
-  std::atomic_ref state(slot.state);
-  for (; looks_left > 0; looks_left--) {
-    if (state.load(std::memory_order_acquire) != ReceiveSlot::kTaken) return;
-  }
 }
 
 }  // namespace
@@ -129,12 +119,14 @@ void PayloadOwner::PlaceWaiting(QpContext& context, const MemoryRange& range) {
 void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
   if (!cq.has_waiting) return;
   const ProcessId process = cq.context->share->sole_process;
-  int looks_left = kMaxLooksAtPlacing;
+  PlacingPatience patience(memory_, process);
   uint32_t at = cq.ring.Consumer();
   for (uint32_t left = cq.ring.Distance(at, cq.producer); left > 0; left--, at = cq.ring.Next(at)) {
     ReceiveSlot& slot = cq.slots[at];
     if (!slot.Claim()) {
-      AwaitPlacing(slot, looks_left);
+      std::atomic_ref state(slot.state);
+      (void)patience.Await(
+          [&] { return state.load(std::memory_order_acquire) != ReceiveSlot::kTaken; });
       continue;
     }
     // The program may change the slot at the same time. It then changes only the destination of its

@@ -72,6 +72,53 @@ TEST_P(SlabTest, AWriteAfterASendIsNotOverwrittenByThePoll) {
   EXPECT_FALSE(Slot(0).Claim());
 }
 
+// A thread polls, has taken the payload, and has lost its processor.
+TEST_P(SlabTest, AWriteWaitsForTheThreadThatPlacesTheSendBeforeIt) {
+  for (const int moments : {1, 220, 300}) {
+    std::ranges::fill(y.buffer, std::byte{0xee});
+    const uint32_t index = y.recv_cq->producer;
+    y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+    Send(1, {x.Sge(0, kSlabPayload)});
+    ReceiveSlot& slot = Slot(index);
+    ASSERT_TRUE(slot.Claim());
+    y.node->memory.meanwhile = [&, left = moments]() mutable {
+      if (--left != 0) return;
+      std::memcpy(y.buffer.data(), slot.payload, kSlabPayload);
+      slot.SetState(ReceiveSlot::kPlaced);
+    };
+    x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
+    world.Ring(x);
+    world.Run();
+    EXPECT_EQ(std::memcmp(&y.buffer[0], &x.buffer[0], 10), 0);
+    EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
+    EXPECT_EQ(std::memcmp(&y.buffer[30], &x.buffer[30], kSlabPayload - 30), 0);
+  }
+}
+
+TEST_P(SlabTest, AHostDoesNotWaitForAStoppedProcess) {
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
+  ASSERT_TRUE(Slot(0).Claim());
+  y.node->memory.stopped.insert(kProcess);
+  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
+  world.Ring(x);
+  world.Run();
+  EXPECT_LE(y.node->memory.moments_given, 200);
+  EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
+}
+
+// A false claim costs the host a bounded time.
+TEST_P(SlabTest, AHostDoesNotWaitForAnEndlessClaim) {
+  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+  Send(1, {x.Sge(0, kSlabPayload)});
+  ASSERT_TRUE(Slot(0).Claim());
+  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
+  world.Ring(x);
+  world.Run();
+  EXPECT_LE(y.node->memory.moments_given, 350);
+  EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
+}
+
 TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeMemoryIsGivenAway) {
   const auto receive = [&] {
     std::ranges::fill(y.buffer, std::byte{0xee});

@@ -44,6 +44,7 @@ class MemoryFaults final : public Memory {
   void LetOthersRun() override { memory_.LetOthersRun(); }
   void LetOthersRunLonger() override { memory_.LetOthersRunLonger(); }
   CopyState CopyStateOf(uint32_t thread) override { return memory_.CopyStateOf(thread); }
+  bool IsStopped(ProcessId process) override { return memory_.IsStopped(process); }
   void SayCopyIsLate(uint32_t thread) override { memory_.SayCopyIsLate(thread); }
 
  private:

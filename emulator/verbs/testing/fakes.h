@@ -144,6 +144,8 @@ class FakeMemory final : public Memory {
     looked_at.push_back(thread);
     return threads;
   }
+  bool IsStopped(ProcessId process) override { return stopped.contains(process); }
+  std::set<ProcessId> stopped;
   void SayCopyIsLate(uint32_t) override { late_copies++; }
   int moments_given = 0;
   CopyState threads = CopyState::kMayCopy;  // those of the program that have taken a copy
