@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace rdmaemu::rdmacm {
 namespace {
@@ -28,44 +30,57 @@ bool ModifiesAsAnnounced() {
 }  // namespace
 
 Announcement::Announcement(First first) : first_(first) {
-  constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
-  switch (first) {
-    case First::kCreateQp:
-      announced_.first_op = static_cast<uint32_t>(CallOp::kCreateQp);
-      announced_.first_gift = StepGift::kQueuePair;
-      break;
-    case First::kModifyQp:
-      announced_.first_op = static_cast<uint32_t>(CallOp::kModifyQp);
-      break;
-    case First::kInitQpAttr:
-      announced_.first_op = kCommand + RDMA_USER_CM_CMD_INIT_QP_ATTR;
-      announced_.first_gift = StepGift::kAttributes;
-      break;
-    case First::kGetEvent:
-      announced_.first_op = kCommand + RDMA_USER_CM_CMD_GET_EVENT;
-      announced_.first_gift = StepGift::kEvent;
-      break;
-  }
-}
-
-void Announcement::Add(uint32_t op, const void* in, size_t size, StepLink link, StepGift gift) {
-  const size_t at = client::kFirstStepRoom + announced_.in_bytes;
-  const StepHeader header{op, static_cast<uint32_t>(size), static_cast<uint32_t>(link),
-                          static_cast<uint32_t>(gift)};
-  const size_t bytes = sizeof(header) + PaddedStep(size);
-  if (announced_.steps + 1 == kMaxSequenceSteps || at + bytes > sizeof(announced_.in)) {
+  void* const memory = malloc(sizeof(rdmaemu_announcement));
+  if (memory == nullptr) {
     is_refused_ = true;
     return;
   }
-  std::memset(announced_.in + at, 0, bytes);
-  std::memcpy(announced_.in + at, &header, sizeof(header));
-  std::memcpy(announced_.in + at + sizeof(header), in, size);
-  announced_.in_bytes += static_cast<uint32_t>(bytes);
-  announced_.steps++;
+  announced_ = new (memory) rdmaemu_announcement;
+  constexpr auto kCommand = static_cast<uint32_t>(CallOp::kCmCommand);
+  switch (first) {
+    case First::kCreateQp:
+      announced_->first_op = static_cast<uint32_t>(CallOp::kCreateQp);
+      announced_->first_gift = StepGift::kQueuePair;
+      break;
+    case First::kModifyQp:
+      announced_->first_op = static_cast<uint32_t>(CallOp::kModifyQp);
+      break;
+    case First::kInitQpAttr:
+      announced_->first_op = kCommand + RDMA_USER_CM_CMD_INIT_QP_ATTR;
+      announced_->first_gift = StepGift::kAttributes;
+      break;
+    case First::kGetEvent:
+      announced_->first_op = kCommand + RDMA_USER_CM_CMD_GET_EVENT;
+      announced_->first_gift = StepGift::kEvent;
+      break;
+  }
+}
+
+Announcement::~Announcement() {
+  if (is_begun_) rdmaemu_client_end_announcement(announced_);
+  free(announced_);
+}
+
+void Announcement::Add(uint32_t op, const void* in, size_t size, StepLink link, StepGift gift) {
+  if (is_refused_) return;
+  const size_t at = client::kFirstStepRoom + announced_->in_bytes;
+  const StepHeader header{op, static_cast<uint32_t>(size), static_cast<uint32_t>(link),
+                          static_cast<uint32_t>(gift)};
+  const size_t bytes = sizeof(header) + PaddedStep(size);
+  if (announced_->steps + 1 == kMaxSequenceSteps || at + bytes > sizeof(announced_->in)) {
+    is_refused_ = true;
+    return;
+  }
+  std::memset(announced_->in + at, 0, bytes);
+  std::memcpy(announced_->in + at, &header, sizeof(header));
+  std::memcpy(announced_->in + at + sizeof(header), in, size);
+  announced_->in_bytes += static_cast<uint32_t>(bytes);
+  announced_->steps++;
 }
 
 void Announcement::AddQueries(const Channel& channel) {
-  announced_.devices = DevicesInUse();
+  if (is_refused_) return;
+  announced_->devices = DevicesInUse();
   rdma_ucm_query query = {};
   for (const uint32_t option :
        {RDMA_USER_CM_QUERY_ADDR, RDMA_USER_CM_QUERY_GID, RDMA_USER_CM_QUERY_PATH}) {
@@ -77,7 +92,8 @@ void Announcement::AddQueries(const Channel& channel) {
 void Announcement::AddMove(const Id& id, uint32_t qp, const ibv_qp_attr& attributes,
                            StepLink link) {
   // The first INIT_QP_ATTR may be the call that sends the announced ones.
-  if (announced_.steps > 0 || first_ != First::kInitQpAttr) {
+  if (is_refused_) return;
+  if (announced_->steps > 0 || first_ != First::kInitQpAttr) {
     rdma_ucm_init_qp_attr command = {};
     command.id = id.handle;
     command.qp_state = static_cast<uint32_t>(attributes.qp_state);
@@ -112,7 +128,7 @@ void Announcement::AddMovesToReady(const Id& id, uint8_t responder_resources,
 void Announcement::Begin() {
   if (is_refused_ || !ModifiesAsAnnounced()) return;
   is_begun_ = true;
-  rdmaemu_client_announce(&announced_);
+  rdmaemu_client_announce(announced_);
 }
 
 }  // namespace rdmaemu::rdmacm

@@ -14,9 +14,7 @@ class Announcement {
   enum class First { kCreateQp, kModifyQp, kInitQpAttr, kGetEvent };
   explicit Announcement(First first);
   // The announced calls end with the object.
-  ~Announcement() {
-    if (is_begun_) rdmaemu_client_end_announcement(&announced_);
-  }
+  ~Announcement();
   Announcement(const Announcement&) = delete;
   Announcement& operator=(const Announcement&) = delete;
 
@@ -44,9 +42,10 @@ class Announcement {
   void Add(uint32_t op, const void* in, size_t size, StepLink link, StepGift gift);
 
   const First first_;
-  rdmaemu_announcement announced_;
+  // Not on the stack: threads of programs may have 16 KiB for all their calls.
+  rdmaemu_announcement* announced_ = nullptr;
   bool is_begun_ = false;
-  bool is_refused_ = false;  // a step had no room
+  bool is_refused_ = false;  // there was no memory, or no room for a step
 };
 
 }  // namespace rdmaemu::rdmacm

@@ -60,10 +60,15 @@ namespace {
 ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
   if (count_out != nullptr) *count_out = 0;
   auto** list = static_cast<ibv_device**>(calloc(kMaxDevices + 1, sizeof(ibv_device*)));
-  if (list == nullptr) return nullptr;
-  ListDevicesOut reply{};
-  const int error = client::Call(CallOp::kListDevices, of, reply);
+  // Not on the stack: threads of programs may have 16 KiB for all their calls.
+  ListDevicesOut* const reply = list == nullptr ? nullptr : New<ListDevicesOut>();
+  if (reply == nullptr) {
+    free(list);
+    return nullptr;
+  }
+  const int error = client::Call(CallOp::kListDevices, of, *reply);
   if (error != 0) {
+    free(reply);
     if (error == EINTR) {  // after NULL the program can retry; an empty list would look final
       free(list);
       list = nullptr;
@@ -72,10 +77,11 @@ ibv_device** ListDevices(const ListDevicesIn& of, int* count_out) {
     return list;
   }
   int count = 0;
-  for (uint32_t i = 0; i < reply.count && i < kMaxDevices; i++) {
-    Device* device = Known(reply.devices[i]);
+  for (uint32_t i = 0; i < reply->count && i < kMaxDevices; i++) {
+    Device* device = Known(reply->devices[i]);
     if (device != nullptr) list[count++] = &device->base;
   }
+  free(reply);
   if (count_out != nullptr) *count_out = count;
   return list;
 }

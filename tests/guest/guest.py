@@ -309,6 +309,21 @@ def a_childs_posts_miss_the_queues_that_replace_its_parents():
         run(emulator, [build("forks_queues"), "interrupted"])
 
 
+MOST_STACK_BYTES = 13 * 1024  # with the C library's data of a thread
+
+
+def calls_need_little_stack():
+    address = free_addresses(1)[0]
+    with Emulator() as emulator:
+        program = emulator.start("guest", address, [build("small_stacks"), address])
+        if program.wait(LIMIT_S) != 0:
+            raise Failure("the program failed\n" + program.describe())
+        program.expect(r"^used \d+ and \d+$")
+        used = re.search(r"^used (\d+) and (\d+)$", program.output, re.MULTILINE).groups()
+        if max(map(int, used)) > MOST_STACK_BYTES:
+            raise Failure("the threads used %s and %s bytes of their stacks" % used)
+
+
 def no_descriptor_has_the_number_of_a_closed_standard_stream():
     with Emulator() as emulator:
         run(emulator, [build("standard_closed")])
@@ -432,7 +447,7 @@ def main():
             fork_does_not_wait_for_a_host, fork_does_not_wait_for_a_call_of_another_thread,
             children_create_ids_while_other_threads_do,
             a_childs_posts_miss_the_queues_that_replace_its_parents,
-            no_descriptor_has_the_number_of_a_closed_standard_stream,
+            calls_need_little_stack, no_descriptor_has_the_number_of_a_closed_standard_stream,
             a_program_of_run_gets_no_other_host_when_its_host_has_ended,
             a_program_hears_where_its_ended_hosts_log_is,
             a_program_that_clears_its_environment_stays_on_its_host,
