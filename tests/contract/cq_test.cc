@@ -90,7 +90,7 @@ class CqEvents : public LoopbackTest {
     while (PollOne(receive_cq.get(), 0).found) {
     }
   }
-  static constexpr int kResizeRounds = 3200;
+  static constexpr int kResizeRounds = 200;
   Channel channel;
 };
 
