@@ -331,7 +331,7 @@ void Lanes::CloseReceived(Time now, QpContext& context) {
   if (all == 0) return;
   const uint32_t first = lane.TakeRest(received.number);
   CountTaken(context, first);
-  PlacingPatience patience(core_.env.memory, qp.share().sole_process);
+  PlacingPatience patience(core_.env.memory, qp.share());
   (void)patience.Await([&] { return lane.Placed() == first; });
   qp.recv_ring.SetConsumer(received.receive_index + first);
   for (uint32_t at = first; at != all; at++) {

@@ -118,8 +118,9 @@ void PayloadOwner::PlaceWaiting(QpContext& context, const MemoryRange& range) {
 // PlaceAll empties.
 void PayloadOwner::PlaceBeside(CompletionQueue& cq) {
   if (!cq.has_waiting) return;
-  const ProcessId process = cq.context->share->sole_process;
-  PlacingPatience patience(memory_, process);
+  GroupShare& share = *cq.context->share;
+  const ProcessId process = share.sole_process;
+  PlacingPatience patience(memory_, share);
   uint32_t at = cq.ring.Consumer();
   for (uint32_t left = cq.ring.Distance(at, cq.producer); left > 0; left--, at = cq.ring.Next(at)) {
     ReceiveSlot& slot = cq.slots[at];

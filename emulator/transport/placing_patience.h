@@ -4,12 +4,17 @@
 #pragma once
 
 #include "emulator/base/memory.h"
+#include "emulator/verbs/objects.h"
 
 namespace rdmaemu::transport {
 
 class PlacingPatience {
  public:
-  PlacingPatience(Memory& memory, ProcessId process) : memory_(memory), process_(process) {}
+  // The waits are for threads of the group's only process.
+  PlacingPatience(Memory& memory, GroupShare& share)
+      : memory_(memory),
+        share_(share),
+        most_looks_(share.vain_placing_waits < kMostVainWaits ? kMostLooks : kMostYields) {}
 
   // Waits until `has_placed` returns true. Returns false if the process is stopped, or if a thread
   // has not run for about 0.1 s. The waits of one object have this time together.
@@ -18,16 +23,19 @@ class PlacingPatience {
     for (int i = 0; i < kLooksWithoutYield; i++) {
       if (has_placed()) return true;
     }
-    for (; looks_ < kMostLooks; looks_++) {
+    if (looks_ == most_looks_) return has_placed();
+    for (; looks_ < most_looks_; looks_++) {
       if (has_placed()) return true;
-      if (looks_ >= kYieldsAtFirst && memory_.IsStopped(process_)) break;
+      if (looks_ >= kYieldsAtFirst && memory_.IsStopped(share_.sole_process)) return has_placed();
       if (looks_ < kMostYields) {
         memory_.LetOthersRun();
       } else {
         memory_.LetOthersRunLonger();
       }
     }
-    return has_placed();
+    if (has_placed()) return true;
+    share_.vain_placing_waits++;
+    return false;
   }
 
  private:
@@ -36,9 +44,12 @@ class PlacingPatience {
   static constexpr int kYieldsAtFirst = 200;
   static constexpr int kMostYields = 250;
   static constexpr int kMostLooks = kMostYields + 100;  // the last ones with a millisecond between
+  // After so many waits in vain, the host only yields. A false claim must not cost it 0.1 s each.
+  static constexpr uint32_t kMostVainWaits = 8;
 
   Memory& memory_;
-  const ProcessId process_;
+  GroupShare& share_;
+  const int most_looks_;
   int looks_ = 0;
 };
 

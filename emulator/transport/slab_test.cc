@@ -107,16 +107,21 @@ TEST_P(SlabTest, AHostDoesNotWaitForAStoppedProcess) {
   EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
 }
 
-// A false claim costs the host a bounded time.
-TEST_P(SlabTest, AHostDoesNotWaitForAnEndlessClaim) {
-  y.PostReceive(1, {y.Sge(0, kSlabPayload)});
-  Send(1, {x.Sge(0, kSlabPayload)});
-  ASSERT_TRUE(Slot(0).Claim());
-  x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
-  world.Ring(x);
-  world.Run();
-  EXPECT_LE(y.node->memory.moments_given, 350);
-  EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
+// A false claim costs the host a bounded time, and many of them less.
+TEST_P(SlabTest, AHostDoesNotWaitForEndlessClaims) {
+  int most = 8 * 350;
+  for (uint32_t claims = 1; claims <= 12; claims++) {
+    const uint32_t index = y.recv_cq->producer;
+    y.PostReceive(1, {y.Sge(0, kSlabPayload)});
+    Send(1, {x.Sge(0, kSlabPayload)});
+    ASSERT_TRUE(Slot(index).Claim());
+    x.Post(RdmaWr(IBV_WR_RDMA_WRITE, 2, y, 10), {x.Sge(3000, 20)});
+    world.Ring(x);
+    world.Run();
+    EXPECT_EQ(std::memcmp(&y.buffer[10], &x.buffer[3000], 20), 0);
+    if (claims > 8) most += 250;
+    EXPECT_LE(y.node->memory.moments_given, most);
+  }
 }
 
 TEST_P(SlabTest, WhatWasReceivedIsInPlaceBeforeMemoryIsGivenAway) {

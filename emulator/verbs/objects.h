@@ -78,6 +78,7 @@ struct GroupShare {
   bool has_new_completions = false;  // since the host's last turn ended (abi/host_turn.h)
   std::unique_ptr<TransportState> board;
   std::vector<struct CompletionQueue*> waiting;  // the queues with has_waiting
+  uint32_t vain_placing_waits = 0;               // for threads of the process (placing_patience.h)
 };
 
 // An open device (ibv_open_device).
