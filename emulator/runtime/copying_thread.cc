@@ -48,6 +48,8 @@ bool IsStopped(pid_t thread) {
   return state == 'T' || state == 't';
 }
 
+bool IsReady(pid_t thread) { return StateOf(thread) == 'R'; }
+
 CopyState CopyStateOf(pid_t thread) {
   const char state = StateOf(thread);
   // A signal stops a thread only on its way back, too.

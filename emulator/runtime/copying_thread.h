@@ -15,5 +15,7 @@ CopyState CopyStateOf(pid_t thread);
 
 // Returns true if a signal or a debugger has stopped the thread.
 bool IsStopped(pid_t thread);
+// Returns true if the thread runs, or waits for a processor.
+bool IsReady(pid_t thread);
 
 }  // namespace rdmaemu::runtime

@@ -29,18 +29,29 @@ uint32_t OwnProcessor::Other(uint32_t processor) {
 }
 
 void OwnProcessor::Stay(uint32_t processor) {
+  if (guard_.TakeFreed()) {
+    kept_.reset();
+    free_until_ = std::chrono::steady_clock::now() + kFreeFor;
+  }
+  if (free_until_) {
+    if (std::chrono::steady_clock::now() < *free_until_) return;
+    free_until_.reset();
+  }
   if (processor == (kept_ ? kept_->processor : 0)) return;
   const std::optional<cpu_set_t> allowed = Allowed();
   if (!allowed) return;
   if (processor == 0) {
     if (kept_) sched_setaffinity(0, sizeof kept_->before, &kept_->before);
     kept_.reset();
+    guard_.Ignore();
     return;
   }
   if (processor > CPU_SETSIZE || !CPU_ISSET(processor - 1, &*allowed)) return;
   Kept kept{processor, *allowed, {}};
   CPU_SET(processor - 1, &kept.now);
-  if (sched_setaffinity(0, sizeof kept.now, &kept.now) == 0) kept_ = kept;
+  if (sched_setaffinity(0, sizeof kept.now, &kept.now) != 0) return;
+  kept_ = kept;
+  if (!guard_.Watch(kept.now, kept.before)) Stay(0);
 }
 
 }  // namespace rdmaemu::runtime

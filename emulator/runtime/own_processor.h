@@ -3,13 +3,18 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
+
+#include "emulator/runtime/starvation_guard.h"
 
 namespace rdmaemu::runtime {
 
 // Keeps a thread on one processor by its affinity (sched(7)). All functions act on the calling
-// thread. If another process changes the affinity meanwhile (taskset(1)), that change remains.
+// thread, which is always the same. If another process changes the affinity meanwhile (taskset(1)),
+// that change remains. If the thread gets no time on the processor, it is freed, and stays free for
+// kFreeFor (starvation_guard.h).
 class OwnProcessor {
  public:
   // Returns the number of processors on which the thread may run without Stay. Returns 0 if it is
@@ -21,6 +26,7 @@ class OwnProcessor {
   // Keeps the thread on a processor, counted from 1, until the next call. 0: the thread may run
   // wherever it could before. Does nothing if the thread may not run there.
   void Stay(uint32_t processor);
+  static constexpr std::chrono::seconds kFreeFor{10};
 
  private:
   // Returns the affinity without Stay. Forgets `kept_` if another process has changed the affinity.
@@ -31,6 +37,8 @@ class OwnProcessor {
     cpu_set_t before, now;  // the affinity without Stay, and by Stay
   };
   std::optional<Kept> kept_;
+  StarvationGuard guard_;
+  std::optional<std::chrono::steady_clock::time_point> free_until_;
 };
 
 }  // namespace rdmaemu::runtime
