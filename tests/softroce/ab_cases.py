@@ -50,7 +50,8 @@ def the_epoll_example_sees_the_same_on_both_backends():
     with tempfile.NamedTemporaryFile(prefix="service-") as pid:
         sees_the_same(
             "echo $$ >%s; exec %s serve %d" % (pid.name, SERVICE, PORT),
-            "%s ask {address} %d hello && kill -TERM $(cat %s)" % (SERVICE, PORT, pid.name))
+            "%s ask {address} %d hello && kill -TERM $(cat %s)" % (SERVICE, PORT, pid.name),
+            "ab_service.toml")
 
 
 def ib_write_bw_with_rdma_cm_sees_the_same_on_both_backends():
