@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import emulated  # noqa: E402
@@ -140,6 +141,17 @@ def a_program_under_valgrind_is_seen():
         check(counts(lines)["wr_complete"] == 2, "%s" % counts(lines))
 
 
+def await_sleep(pid):
+    """Returns when the process sleeps (proc(5)), so that it is within a blocking call."""
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        with open("/proc/%d/stat" % pid) as stat:
+            if stat.read().rpartition(") ")[2].startswith("S"):
+                return
+        os.sched_yield()
+    raise Failure("process %d does not sleep" % pid)
+
+
 def a_call_that_never_returned_is_in_the_trace():
     with Emulator() as emulator:
         path = os.path.join(emulator.directory, "saw.jsonl")
@@ -151,6 +163,7 @@ def a_call_that_never_returned_is_in_the_trace():
         pids = subprocess.run(["pgrep", "-g", str(program.process.pid), "shapes"], text=True,
                               stdout=subprocess.PIPE).stdout.split()
         check(len(pids) == 1, "%s" % pids)
+        await_sleep(int(pids[0]))  # it says "blocked" before its call
         os.kill(int(pids[0]), signal.SIGKILL)
         program.wait(LIMIT_S)
         open_calls = [line for line in read(path) if line.get("unfinished")]
