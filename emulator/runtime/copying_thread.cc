@@ -8,10 +8,11 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "emulator/runtime/process_state.h"
 #include "emulator/runtime/unique_fd.h"
 
 namespace rdmaemu::runtime {
@@ -32,28 +33,12 @@ std::string FileOf(pid_t thread, const char* name) {
 constexpr std::array<std::string_view, 4> kWaysBack = {"get_signal", "do_signal_stop",
                                                        "do_freezer_trap", "__refrigerator"};
 
-// Returns the state as in proc(5). 'X' (dead): there is no such thread.
-char StateOf(pid_t thread) {
-  const std::string status = thread <= 0 ? "" : FileOf(thread, "stat");
-  // The name may contain any characters, so the state follows its last ')'.
-  const size_t name_end = status.rfind(") ");
-  if (name_end == std::string::npos || name_end + 2 >= status.size()) return 'X';
-  return status[name_end + 2];
-}
-
 }  // namespace
 
-bool IsStopped(pid_t thread) {
-  const char state = StateOf(thread);
-  return state == 'T' || state == 't';
-}
-
-bool IsReady(pid_t thread) { return StateOf(thread) == 'R'; }
-
 CopyState CopyStateOf(pid_t thread) {
-  const char state = StateOf(thread);
+  const std::optional<ProcessState> state = StateOf(thread);
   // A signal stops a thread only on its way back, too.
-  if (std::strchr("TZX", state) != nullptr) return CopyState::kElsewhere;
+  if (!state || state->has_ended() || state->is_stopped()) return CopyState::kElsewhere;
   if (std::ranges::find(kWaysBack, FileOf(thread, "wchan")) != kWaysBack.end()) {
     return CopyState::kElsewhere;
   }
@@ -65,7 +50,7 @@ CopyState CopyStateOf(pid_t thread) {
   if (!runs && number != SYS_process_vm_readv && number != SYS_process_vm_writev) {
     return CopyState::kElsewhere;
   }
-  return state == 't' ? CopyState::kTraced : CopyState::kMayCopy;
+  return state->is_traced() ? CopyState::kTraced : CopyState::kMayCopy;
 }
 
 }  // namespace rdmaemu::runtime

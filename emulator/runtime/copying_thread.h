@@ -13,9 +13,4 @@ namespace rdmaemu::runtime {
 // both. `thread` is as gettid(2) gives it.
 CopyState CopyStateOf(pid_t thread);
 
-// Returns true if a signal or a debugger has stopped the thread.
-bool IsStopped(pid_t thread);
-// Returns true if the thread runs, or waits for a processor.
-bool IsReady(pid_t thread);
-
 }  // namespace rdmaemu::runtime

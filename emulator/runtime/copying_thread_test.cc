@@ -11,6 +11,8 @@
 
 #include <functional>
 
+#include "emulator/runtime/process_state.h"
+
 namespace rdmaemu::runtime {
 namespace {
 
@@ -44,15 +46,15 @@ void Spin() {
 TEST(CopyingThreadTest, ARunningThreadMayCopy) {
   const OtherProcess child(Spin);
   EXPECT_EQ(CopyStateOf(child.pid()), CopyState::kMayCopy);
+  EXPECT_TRUE(StateOf(child.pid())->is_ready());
 }
 
 TEST(CopyingThreadTest, AThreadThatASignalStoppedDoesNot) {
   const OtherProcess child(Spin);
   kill(child.pid(), SIGSTOP);
-  EXPECT_FALSE(IsStopped(getpid()));
   child.AwaitStop();
   EXPECT_EQ(CopyStateOf(child.pid()), CopyState::kElsewhere);
-  EXPECT_TRUE(IsStopped(child.pid()));
+  EXPECT_TRUE(StateOf(child.pid())->is_stopped());
 }
 
 TEST(CopyingThreadTest, AThreadThatWaitsInAnotherCallDoesNot) {
@@ -74,7 +76,7 @@ TEST(CopyingThreadTest, AnEndedThreadDoesNot) {
   }
   EXPECT_EQ(CopyStateOf(ended), CopyState::kElsewhere);
   EXPECT_EQ(CopyStateOf(0), CopyState::kElsewhere);
-  EXPECT_FALSE(IsStopped(ended));
+  EXPECT_FALSE(StateOf(ended));
 }
 
 // Its tracer may let it enter the call.

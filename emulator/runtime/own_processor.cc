@@ -1,5 +1,7 @@
 #include "emulator/runtime/own_processor.h"
 
+#include "emulator/runtime/clock.h"
+
 namespace rdmaemu::runtime {
 
 std::optional<cpu_set_t> OwnProcessor::Allowed() {
@@ -31,12 +33,10 @@ uint32_t OwnProcessor::Other(uint32_t processor) {
 void OwnProcessor::Stay(uint32_t processor) {
   if (guard_.TakeFreed()) {
     kept_.reset();
-    free_until_ = std::chrono::steady_clock::now() + kFreeFor;
+    free_until_ = RealNow() + kFreeFor;
   }
-  if (free_until_) {
-    if (std::chrono::steady_clock::now() < *free_until_) return;
-    free_until_.reset();
-  }
+  if (free_until_ && RealNow() < *free_until_) return;
+  free_until_.reset();
   if (processor == (kept_ ? kept_->processor : 0)) return;
   const std::optional<cpu_set_t> allowed = Allowed();
   if (!allowed) return;
@@ -51,7 +51,9 @@ void OwnProcessor::Stay(uint32_t processor) {
   CPU_SET(processor - 1, &kept.now);
   if (sched_setaffinity(0, sizeof kept.now, &kept.now) != 0) return;
   kept_ = kept;
-  if (!guard_.Watch(kept.now, kept.before)) Stay(0);
+  if (guard_.Watch(kept.now, kept.before)) return;
+  Stay(0);
+  free_until_ = RealNow() + kFreeFor;
 }
 
 }  // namespace rdmaemu::runtime

@@ -13,8 +13,8 @@ namespace rdmaemu::runtime {
 
 // Keeps a thread on one processor by its affinity (sched(7)). All functions act on the calling
 // thread, which is always the same. If another process changes the affinity meanwhile (taskset(1)),
-// that change remains. If the thread gets no time on the processor, it is freed, and stays free for
-// kFreeFor (starvation_guard.h).
+// that change remains. If the thread gets no time on the processor, or nobody can look after it, it
+// is free for kFreeFor (starvation_guard.h).
 class OwnProcessor {
  public:
   // Returns the number of processors on which the thread may run without Stay. Returns 0 if it is
@@ -38,7 +38,7 @@ class OwnProcessor {
   };
   std::optional<Kept> kept_;
   StarvationGuard guard_;
-  std::optional<std::chrono::steady_clock::time_point> free_until_;
+  std::optional<Time> free_until_;
 };
 
 }  // namespace rdmaemu::runtime

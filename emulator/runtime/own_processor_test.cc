@@ -2,14 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "emulator/runtime/affinity_for_test.h"
+
 namespace rdmaemu::runtime {
 namespace {
 
-cpu_set_t Affinity() {
-  cpu_set_t set;
-  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  return set;
-}
+using testing::Affinity;
 
 bool IsOnly(const cpu_set_t& set, uint32_t processor) {
   return CPU_COUNT(&set) == 1 && CPU_ISSET(processor - 1, &set);

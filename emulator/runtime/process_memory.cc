@@ -17,6 +17,7 @@
 #include "emulator/runtime/clock.h"
 #include "emulator/runtime/copying_thread.h"
 #include "emulator/runtime/memory_maps.h"
+#include "emulator/runtime/process_state.h"
 
 namespace rdmaemu::runtime {
 namespace {
@@ -348,7 +349,10 @@ CopyState ProcessMemory::CopyStateOf(uint32_t thread) {
   return runtime::CopyStateOf(static_cast<pid_t>(thread));
 }
 
-bool ProcessMemory::IsStopped(ProcessId process) { return runtime::IsStopped(PidOf(process)); }
+bool ProcessMemory::IsStopped(ProcessId process) {
+  const std::optional<ProcessState> state = StateOf(PidOf(process));
+  return state && (state->is_stopped() || state->is_traced());
+}
 
 void ProcessMemory::SayCopyIsLate(uint32_t thread) {
   warn_(

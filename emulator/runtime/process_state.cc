@@ -12,9 +12,9 @@
 
 namespace rdmaemu::runtime {
 
-std::optional<ProcessState> StateOf(pid_t process) {
+std::optional<ProcessState> StateOf(pid_t thread) {
   char path[32], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", process);
+  snprintf(path, sizeof path, "/proc/%d/stat", thread);
   const UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
   if (!file) return std::nullopt;
   const ssize_t bytes = pread(file.get(), text, sizeof text - 1, 0);
@@ -24,16 +24,16 @@ std::optional<ProcessState> StateOf(pid_t process) {
   const char* at = strrchr(text, ')');
   if (at == nullptr) return std::nullopt;
   std::istringstream fields(at + 1);
-  std::string state, skipped;
+  ProcessState found{};
+  std::string skipped;
   constexpr int kBetweenStateAndThreads = 16;
-  fields >> state;
+  fields >> found.state;
   for (int i = 0; i < kBetweenStateAndThreads; i++) fields >> skipped;
   int threads = 0;
-  uint64_t ticks = 0;
-  if (!(fields >> threads >> skipped >> ticks)) return std::nullopt;
+  if (!(fields >> threads >> skipped >> found.begun)) return std::nullopt;
   // The first thread may end before the other threads.
-  if ((state == "Z" || state == "X") && threads <= 1) return std::nullopt;
-  return ProcessState{ticks, state == "T"};
+  if (found.has_ended() && threads <= 1) return std::nullopt;
+  return found;
 }
 
 }  // namespace rdmaemu::runtime

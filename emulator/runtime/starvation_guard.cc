@@ -6,7 +6,7 @@
 
 #include <system_error>
 
-#include "emulator/runtime/copying_thread.h"
+#include "emulator/runtime/process_state.h"
 
 namespace rdmaemu::runtime {
 namespace {
@@ -71,7 +71,8 @@ void StarvationGuard::Run() {
 }
 
 void StarvationGuard::Look(Watched& watched) {
-  if (!watched.rule.IsStarved(ReadClock(watched.clock), IsReady(watched.thread))) return;
+  const std::optional<ProcessState> state = StateOf(watched.thread);
+  if (!state || !watched.rule.IsStarved(ReadClock(watched.clock), state->is_ready())) return;
   Free(watched);
   watched_.reset();
 }

@@ -6,14 +6,12 @@
 
 #include <atomic>
 
+#include "emulator/runtime/affinity_for_test.h"
+
 namespace rdmaemu::runtime {
 namespace {
 
-cpu_set_t Affinity() {
-  cpu_set_t set;
-  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  return set;
-}
+using testing::Affinity;
 
 cpu_set_t FirstOf(const cpu_set_t& set) {
   cpu_set_t first;

@@ -227,7 +227,7 @@ bool TimeDomain::LooksAlive(DomainPage& page, size_t slot) const {
   DomainSlot& member = page.slots[slot];
   if (member.program != 0) {
     const std::optional<ProcessState> state = StateOf(member.program);
-    member.is_stopped = state && state->is_stopped ? 1 : 0;
+    member.is_stopped = state && state->is_stopped() ? 1 : 0;
     return state && state->begun == member.begun;
   }
   return MayBeLocked(file_.get(), LockOfSlot(slot));

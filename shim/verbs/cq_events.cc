@@ -154,8 +154,9 @@ bool AwaitArming(CompletionQueue& cq) {
 void ArmLater(CompletionQueue& cq) {
   const uint32_t kind = std::atomic_ref(cq.armed_later).exchange(kCqUnarmed);
   if (kind == kCqUnarmed) return;
-  // What has completed since a thread asked for the arming raises its event. That may be anything
-  // that is in the queue now. A program polls after each event, so an event too many does no harm.
+  // A completion since a thread asked for the arming must raise an event. Any completion that the
+  // queue has now may be such a one. A program polls after each event, so a spare event does no
+  // harm.
   if (std::atomic_ref(cq.armed_lane).load() != nullptr) return RaiseEvent(cq);
   ArmQueue(cq, kind);
   if (cq.ring.Producer() == cq.ring.Consumer() && cq.control->Executed() != CqControl::kFull)

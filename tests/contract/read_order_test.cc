@@ -62,6 +62,15 @@ struct Reading {
   void ExpectBytesOf(uint32_t seed) const {
     EXPECT_EQ(FirstDifference(into.bytes().first(p.size), seed), -1);
   }
+  // The program writes to the memory as soon as it has the message.
+  void ExpectAnsweredBeforeTheMessage() const {
+    const Completion received = p.remote.Poll(p.pair.remote, Queue::kReceive);
+    ASSERT_TRUE(received.found);
+    EXPECT_EQ(received.wc.status, IBV_WC_SUCCESS) << Describe(received);
+    p.MakeOwn();
+    ASSERT_NO_FATAL_FAILURE(ExpectBothSucceed());
+    ExpectBytesOf(2);
+  }
 
   PayloadPair& p;
   Buffer into;
@@ -78,13 +87,7 @@ TEST_P(ReadOrder, AnInvalidatingSendEndsTheWindowAfterTheReadsBeforeIt) {
     const Reading reading(p, rkey);
     ASSERT_NO_FATAL_FAILURE(
         reading.Post({.wr_id = 3, .opcode = IBV_WR_SEND_WITH_INV, .imm = rkey}));
-    const Completion received = p.remote.Poll(p.pair.remote, Queue::kReceive);
-    ASSERT_TRUE(received.found);
-    EXPECT_EQ(received.wc.status, IBV_WC_SUCCESS) << Describe(received);
-    // The program owns the memory again.
-    p.MakeOwn();
-    ASSERT_NO_FATAL_FAILURE(reading.ExpectBothSucceed());
-    reading.ExpectBytesOf(2);
+    ASSERT_NO_FATAL_FAILURE(reading.ExpectAnsweredBeforeTheMessage());
   });
 }
 
@@ -122,12 +125,7 @@ TEST_P(ReadOrder, AMessageArrivesAfterTheReadBeforeIt) {
     ASSERT_EQ(p.remote.PostReceive(p.pair.remote, WorkRequest{.wr_id = 2}), 0);
     const Reading reading(p, p.to.rkey);
     ASSERT_NO_FATAL_FAILURE(reading.Post({.wr_id = 3, .opcode = IBV_WR_SEND}));
-    const Completion received = p.remote.Poll(p.pair.remote, Queue::kReceive);
-    ASSERT_TRUE(received.found);
-    EXPECT_EQ(received.wc.status, IBV_WC_SUCCESS) << Describe(received);
-    p.MakeOwn();
-    ASSERT_NO_FATAL_FAILURE(reading.ExpectBothSucceed());
-    reading.ExpectBytesOf(2);
+    ASSERT_NO_FATAL_FAILURE(reading.ExpectAnsweredBeforeTheMessage());
   });
 }
 
