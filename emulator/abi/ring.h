@@ -43,39 +43,56 @@ struct alignas(64) CqControl {
   // between their accesses to this word and to the ring.
   uint32_t armed;
   uint32_t overrun;  // the host sets this when the queue lost a completion
-  // The completion of a request that the program executed itself (permit.h). It precedes all
-  // entries of the ring.
-  enum ExecutedState : uint32_t { kNone, kFull, kTaken };
-  uint32_t executed_state;
-  uint32_t executed_takes;  // how many completions were taken from the place
   // The program sets this for good when it reads the times of completions. The queue then gets no
   // completions by lanes (send_lane.h).
   uint32_t refuses_lanes;
-  CqEntry executed;
+  // The program sets this for good before it arms the queue for the first time.
+  uint32_t uses_events;
+  // The completions of requests that the program executed itself (permit.h). They precede all
+  // entries of the ring. How many were put here, and how many were taken:
+  static constexpr uint32_t kMostExecuted = 64;  // a power of two
+  uint32_t executed_puts, executed_takes;
+  CqEntry executed[kMostExecuted];
 
-  ExecutedState Executed() {
-    return ExecutedState{std::atomic_ref(executed_state).load(std::memory_order_acquire)};
+  uint32_t CountExecuted() {
+    const uint32_t takes = std::atomic_ref(executed_takes).load(std::memory_order_acquire);
+    return std::min(std::atomic_ref(executed_puts).load(std::memory_order_acquire) - takes,
+                    kMostExecuted);
   }
-  // Takes the completion. Returns false if there is none. Forked processes share the queue, and
-  // only one of them gets the completion.
+  bool HasExecuted() { return CountExecuted() != 0; }
+  // Takes the first of these completions. Returns false if there is none. Forked processes share
+  // the queue, and only one of them gets a completion.
   bool TakeExecuted(CqEntry& out) {
-    uint32_t full = kFull;
-    if (Executed() != kFull ||
-        !std::atomic_ref(executed_state).compare_exchange_strong(full, kTaken)) {
-      return false;
-    }
-    out = executed;
     std::atomic_ref takes(executed_takes);
-    takes.store(takes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    std::atomic_ref(executed_state).store(kNone, std::memory_order_release);
+    uint32_t taken = takes.load(std::memory_order_acquire);
+    do {
+      if (std::atomic_ref(executed_puts).load(std::memory_order_acquire) == taken) return false;
+      out = executed[taken % kMostExecuted];
+    } while (!takes.compare_exchange_weak(taken, taken + 1, std::memory_order_acq_rel));
     return true;
   }
-  // The queue must have none.
+  // There must be fewer than kMostExecuted. One thread at a time.
   void PutExecuted(const CqEntry& entry) {
-    executed = entry;
+    std::atomic_ref all(executed_puts);
+    const uint32_t before = all.load(std::memory_order_relaxed);
+    executed[before % kMostExecuted] = entry;
     // Another thread may arm the queue before it can see the completion. DisarmBeforeTake then sees
     // that.
-    std::atomic_ref(executed_state).store(kFull, std::memory_order_seq_cst);
+    all.store(before + 1, std::memory_order_seq_cst);
+  }
+  // Removes the completions that `is_it` selects. The caller keeps other threads from taking any.
+  template <class Predicate>
+  void RemoveExecuted(const Predicate& is_it) {
+    const uint32_t first = executed_takes;
+    const uint32_t end = std::atomic_ref(executed_puts).load(std::memory_order_acquire);
+    if (end - first > kMostExecuted) return;
+    uint32_t to = end;
+    for (uint32_t from = end; from != first;) {
+      const CqEntry& entry = executed[--from % kMostExecuted];
+      if (is_it(entry)) continue;
+      if (--to != from) executed[to % kMostExecuted] = entry;
+    }
+    std::atomic_ref(executed_takes).store(to, std::memory_order_release);
   }
   // Disarms a queue that is armed for any completion. `lane` has the arming if its kind is
   // kCqArmedInLane. Returns true if the caller must raise the event.

@@ -59,6 +59,7 @@ struct SendEntry {
   const rxe_sge* Sges() const { return reinterpret_cast<const rxe_sge*>(this + 1); }
   // Returns the place of a payload that was taken at post.
   std::byte* Taken(uint32_t sges) { return Data() + size_t{sges} * sizeof(rxe_sge); }
+  const std::byte* Taken(uint32_t sges) const { return Data() + size_t{sges} * sizeof(rxe_sge); }
 
   // `slot_bytes` is the length of the entry's slot.
   void SetOperation(const SendOperation& all, uint32_t slot_bytes) {

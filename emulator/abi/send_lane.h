@@ -40,6 +40,7 @@ struct alignas(64) LaneMessage {
   // Of all messages since the lane was opened, with this one: the bytes of payload, and those of
   // padding and immediate data.
   uint64_t bytes, extra_bytes;
+  uint64_t added_ns;  // CLOCK_MONOTONIC, before the message was added
   std::byte payload[kMaxLaneBytes];
 };
 
@@ -88,6 +89,11 @@ struct LaneArm {
   bool IsAfter(uint32_t count) const { return added == (count & kAddedMask); }
 };
 
+// Messages of a lane that were added and not taken.
+struct LaneWaiting {
+  uint32_t first, count;
+};
+
 struct SendLane {
   static constexpr uint32_t kMessages = 64;  // a power of two
 
@@ -130,6 +136,15 @@ struct SendLane {
   }
   uint32_t Placed() { return std::atomic_ref(placed).load(std::memory_order_acquire); }
   LaneMessage& MessageAt(uint32_t index) { return messages[index % kMessages]; }
+  // Returns those of the opening with this number. None if the words are inconsistent.
+  LaneWaiting Waiting(uint32_t number) {
+    const LaneCount all = Added(), before = Taken();
+    if ((all.number & ~LaneCount::kClosed) != number || before.number != number ||
+        all.count - before.count > kMessages) {
+      return {};
+    }
+    return {before.count, all.count - before.count};
+  }
 
   // ---- hosts
 
@@ -265,32 +280,37 @@ struct SendLane {
   bool HasEvents() { return CounterFd() >= 0; }
   // Call it after Add, too.
   bool UsesEvents() { return std::atomic_ref(uses_events).load(std::memory_order_seq_cst) != 0; }
-  // Call it after each Add. Returns true if the caller must add 1 to the counter.
+  // Call it after each Add. `count` is what the lane has then. Returns true if the caller must add
+  // 1 to the counter.
   bool RecordEvent(uint32_t number, uint32_t count, bool is_solicited) {
     return Disarm(
                [&](const LaneArm& arm) {
-                 return arm.IsOf(number) && arm.Asks(is_solicited) && !arm.IsAfter(count + 1) &&
+                 return arm.IsOf(number) && arm.Asks(is_solicited) && !arm.IsAfter(count) &&
                         arm.raised < LaneArm::kMostRaised;
                },
                1)
                .kind != 0;
   }
 
-  // Returns true if a message of `bytes` can be added as number `count`.
-  bool HasRoom(uint32_t number, uint32_t count, uint64_t bytes) {
-    const LaneCount may = LaneCount::Of(std::atomic_ref(room).load(std::memory_order_acquire));
-    return may.number == number && static_cast<int32_t>(may.count - count) > 0 &&
-           bytes <= std::atomic_ref(room_bytes).load(std::memory_order_relaxed) &&
-           bytes <= kMaxLaneBytes &&
-           count - Placed() <
-               std::min(std::atomic_ref(most).load(std::memory_order_acquire), kMessages);
+  // Returns how many messages the lane can have.
+  uint32_t Most() {
+    return std::min(std::atomic_ref(most).load(std::memory_order_acquire), kMessages);
   }
-  // Adds the message that the caller has written to MessageAt(count). Returns false if the lane was
-  // closed meanwhile.
-  bool Add(uint32_t number, uint32_t count) {
+  // Returns true if `messages` of at most `bytes` each can be added from number `count` on.
+  bool HasRoom(uint32_t number, uint32_t count, uint64_t bytes, uint32_t messages = 1) {
+    const LaneCount may = LaneCount::Of(std::atomic_ref(room).load(std::memory_order_acquire));
+    const uint32_t in_lane = count - Placed();
+    return may.number == number && messages <= kMessages &&
+           static_cast<int32_t>(may.count - count - messages) >= 0 &&
+           bytes <= std::atomic_ref(room_bytes).load(std::memory_order_relaxed) &&
+           bytes <= kMaxLaneBytes && in_lane <= kMessages && in_lane + messages <= Most();
+  }
+  // Adds the messages that the caller has written to MessageAt(count) and behind. Returns false if
+  // the lane was closed meanwhile.
+  bool Add(uint32_t number, uint32_t count, uint32_t messages = 1) {
     uint64_t before = LaneCount{number, count}.word();
     return std::atomic_ref(added).compare_exchange_strong(
-        before, LaneCount{number, count + 1}.word(), std::memory_order_seq_cst);
+        before, LaneCount{number, count + messages}.word(), std::memory_order_seq_cst);
   }
 
   // ---- the receiver's program
@@ -302,12 +322,12 @@ struct SendLane {
     std::atomic_ref(room_bytes).store(bytes, std::memory_order_relaxed);
     std::atomic_ref(room).store(LaneCount{number, count}.word(), std::memory_order_release);
   }
-  // Takes message `count`, which was added. Returns false if another one has taken it. The caller
-  // then places it, and calls HavePlaced.
-  bool Take(uint32_t number, uint32_t count) {
+  // Takes messages from number `count` on, which were added. Returns false if another one has taken
+  // the first one. The caller then places them, and calls HavePlaced.
+  bool Take(uint32_t number, uint32_t count, uint32_t messages = 1) {
     uint64_t before = LaneCount{number, count}.word();
     return std::atomic_ref(taken).compare_exchange_strong(
-        before, LaneCount{number, count + 1}.word(), std::memory_order_acq_rel);
+        before, LaneCount{number, count + messages}.word(), std::memory_order_acq_rel);
   }
   void HavePlaced(uint32_t messages_more) {
     std::atomic_ref(placed).fetch_add(messages_more, std::memory_order_acq_rel);
@@ -318,6 +338,7 @@ struct SendLane {
 // after it has read the other members.
 struct LaneOffer {
   uint32_t number;          // of the opening; 0: none
+  uint32_t takes_arming;    // 1: the arming of the CQ is in this lane (cq_events.h)
   uint32_t lane;            // which lane; a program maps each one once
   uint32_t receive_index;   // in the receive ring, of the receive for the first message
   PermittedRegion region;   // of the receives' memory

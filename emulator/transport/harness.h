@@ -244,9 +244,23 @@ class World {
     return e;
   }
   // Makes an RC endpoint whose receive CQ is on the channel.
-  Endpoint MakeWithChannel(Node& node, const CompletionChannel& channel, size_t buffer_bytes) {
+  Endpoint MakeWithChannel(Node& node, const CompletionChannel& channel, size_t buffer_bytes,
+                           uint32_t cq_entries = 63) {
     Endpoint e = Make(node, IBV_QPT_RC, buffer_bytes);
-    e.recv_cq = *node.verbs.CreateCq(kGroup, {node.context->handle, channel.handle, 63, 0, 0x77});
+    e.recv_cq =
+        *node.verbs.CreateCq(kGroup, {node.context->handle, channel.handle, cq_entries, 0, 0x77});
+    return MakeRcQp(std::move(e));
+  }
+  // Makes an RC endpoint with the CQs of another one.
+  Endpoint MakeSibling(const Endpoint& other_one, size_t buffer_bytes) {
+    Endpoint e = Make(*other_one.node, IBV_QPT_RC, buffer_bytes);
+    e.send_cq = other_one.send_cq;
+    e.recv_cq = other_one.recv_cq;
+    return MakeRcQp(std::move(e));
+  }
+  // Gives the endpoint another QP, with its present CQs.
+  static Endpoint MakeRcQp(Endpoint e) {
+    Node& node = *e.node;
     e.qp = *node.verbs.CreateQp(kGroup, {node.pd->handle,
                                          e.send_cq->handle,
                                          e.recv_cq->handle,

@@ -164,9 +164,7 @@ void Lanes::Offer(QpContext& context) {
 void Lanes::RequestArrives(QpContext& context, const Train& request) {
   CloseIfReceiving(latest_, context);
   if (!context.sent_lane || !context.sent_lane->is_open) return;
-  const bool may_be_in_a_lane =
-      request.info().send && request.begins && request.ends && request.length() <= kMaxLaneBytes;
-  if (!may_be_in_a_lane) CloseSent(latest_, context);
+  if (!MayBeInALane(request)) CloseSent(latest_, context);
 }
 
 void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
@@ -198,9 +196,9 @@ void Lanes::TakeOffer(Time now, QpContext& context, const wire::UdpFlow& flow,
   (void)Lend(context, context.received_lane->memory);
 }
 
-void Lanes::Reopen(Time now, QpContext& context, const Train& send) {
+void Lanes::OpenIfDue(Time now, QpContext& context) {
   ReceivedLane& received = *context.received_lane;
-  if (received.is_open || !send.begins || !send.ends || send.length() > kMaxLaneBytes) return;
+  if (!std::exchange(received.is_due, false) || received.is_open) return;
   if (received.counted.count > 0) received.patience.Succeeded();
   if (!received.patience.MayTry() || !MayUse() || !IsReadyToAnswer(context)) return;
   latest_ = now;
@@ -228,10 +226,17 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   CloseIfReceiving(latest_, context);
   if (!context.received_lane) context.received_lane = std::make_unique<ReceivedLane>();
   ReceivedLane& received = *context.received_lane;
-  // The lane's messages must fit into the CQ.
-  const uint32_t room =
-      std::min({SendLane::kMessages, qp.recv_entries, cq.ring.usable() / kPartOfCq});
-  if (room == 0 || cq.lane_room != 0 || !cq.HasRoomFor(room)) return false;
+  // A program that arms the queue has one lane: its arming is in that lane.
+  const bool is_first = cq.lanes.empty();
+  const bool uses_events = std::atomic_ref(cq.control->uses_events).load() != 0;
+  if (!is_first && (cq.is_taking || cq.lanes.size() >= kMostLanesOfCq ||
+                    (cq.channel != nullptr && uses_events))) {
+    return false;
+  }
+  // The messages of all lanes must fit into the CQ.
+  const uint32_t most = cq.ring.usable() / kPartOfCq;
+  const uint32_t room = std::min({SendLane::kMessages, qp.recv_entries, most - cq.lane_room});
+  if (room == 0 || !cq.HasRoomFor(cq.lane_room + room)) return false;
   last_number_ = (last_number_ + 1) & ~LaneCount::kClosed;
   if (last_number_ == 0) last_number_ = 1;
   received.memory = memory;
@@ -239,14 +244,18 @@ bool Lanes::Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory) 
   received.number = last_number_;
   received.receive_index = qp.recv_ring.Consumer();
   received.counted = {};
-  received.counted_taken = 0;
-  cq.lane_room = room;
-  cq.lane = &memory->lane();
+  received.counted_taken = received.moving = received.lost = 0;
+  received.is_delivering = received.closes = false;
+  received.room = room;
+  cq.lane_room += room;
+  cq.lanes.push_back({&qp, &memory->lane()});
   receivers_.push_back(&context);
-  cq.lane->SetCounterFd(cq.channel == nullptr ? -1 : cq.counters->Descriptor(cq.channel->counter));
+  const bool has_counter = is_first && cq.channel != nullptr;
+  memory->lane().SetCounterFd(has_counter ? cq.counters->Descriptor(cq.channel->counter) : -1);
   memory->lane().Open(received.number, context.responder.expected_psn);
   qp.control->lane.Publish(
       {.number = received.number,
+       .takes_arming = is_first ? 1u : 0u,
        .lane = static_cast<uint32_t>(memory->segment()),
        .receive_index = received.receive_index,
        .region = Permitted(*region, context.responder.receive_key, IBV_ACCESS_LOCAL_WRITE),
@@ -317,28 +326,106 @@ void Lanes::CountTaken(QpContext& context, uint32_t taken) {
 
 void Lanes::CloseReceived(Time now, QpContext& context) {
   QueuePair& qp = *context.qp;
+  CompletionQueue& cq = *qp.recv_cq;
   ReceivedLane& received = *context.received_lane;
-  received.is_open = false;
-  qp.recv_cq->lane_room = 0;
-  qp.recv_cq->lane = nullptr;
-  std::erase(receivers_, &context);
   qp.control->lane.Publish({});
   const std::shared_ptr<LaneMemory> memory = received.memory;
   SendLane& lane = memory->lane();
   const uint32_t all = lane.Close(received.number);
+  // A message has failed its QP, or another one. The lane closes behind it.
+  received.closes = received.is_delivering;
+  if (received.closes) return;
   SettleReceived(context);
-  qp.recv_cq->MoveArming(lane, all);
-  if (all == 0) return;
-  const uint32_t first = lane.TakeRest(received.number);
-  CountTaken(context, first);
-  PlacingPatience patience(core_.env.memory, qp.share());
-  (void)patience.Await([&] { return lane.Placed() == first; });
-  qp.recv_ring.SetConsumer(received.receive_index + first);
-  for (uint32_t at = first; at != all; at++) {
-    if (!Deliver(now, context, lane.MessageAt(at))) break;
+  cq.MoveArming(lane, all);
+  if (all != 0) MoveMessages(now, cq);
+  if (!received.is_open) return;  // MoveMessages has closed it
+  if (all != 0 && TakesRequests(qp.state())) AwaitPlaced(context, all);
+  received.is_open = false;
+  cq.lane_room -= received.room;
+  std::erase_if(cq.lanes, [&qp](const CompletionQueue::OpenLane& each) { return each.qp == &qp; });
+  std::erase(receivers_, &context);
+}
+
+void Lanes::AwaitPlaced(QpContext& context, uint32_t before) {
+  ReceivedLane& received = *context.received_lane;
+  SendLane& lane = received.memory->lane();
+  const auto unplaced = [&] { return before - lane.Placed() - received.moving - received.lost; };
+  PlacingPatience patience(core_.env.memory, context.qp->share());
+  if (!patience.Await([&] { return unplaced() == 0; })) received.lost += unplaced();
+  context.qp->recv_ring.SetConsumer(received.receive_index + before);
+}
+
+QpContext* Lanes::NextOf(const CompletionQueue& cq, const LaneOrder& order) {
+  QpContext* next = nullptr;
+  for (const CompletionQueue::OpenLane& each : cq.lanes) {
+    QpContext& context = core_.ContextOf(*each.qp);
+    const LaneCursor& cursor = context.received_lane->cursor;
+    if (order.IsDue(cursor) && !context.received_lane->is_delivering &&
+        (next == nullptr || cursor.next_ns < next->received_lane->cursor.next_ns)) {
+      next = &context;
+    }
   }
-  core_.env.verbs.completions().Publish();
-  lane.HavePlaced(all - first);
+  return next;
+}
+
+void Lanes::MoveMessages(Time now, CompletionQueue& cq) {
+  LaneOrder order;
+  const auto each_lane = [&](auto look) {
+    for (const CompletionQueue::OpenLane& each : cq.lanes) {
+      ReceivedLane& received = *core_.ContextOf(*each.qp).received_lane;
+      look(*each.lane, received.number, received.cursor);
+    }
+  };
+  each_lane([&](SendLane& lane, uint32_t number, LaneCursor& at) { order.Note(lane, number, at); });
+  if (!order.has_any()) return;
+  each_lane(
+      [&](SendLane& lane, uint32_t number, LaneCursor& at) { order.LookAgain(lane, number, at); });
+  const bool was_taking = std::exchange(cq.is_taking, true);
+  while (QpContext* const next = NextOf(cq, order)) MoveOne(now, *next);
+  cq.is_taking = was_taking;
+  // The program awaits these messages in the ring.
+  cq.batch->Publish();
+  for (const CompletionQueue::OpenLane& each : cq.lanes) {
+    ReceivedLane& received = *core_.ContextOf(*each.qp).received_lane;
+    if (received.moving > 0) each.lane->HavePlaced(std::exchange(received.moving, 0));
+  }
+  CloseDue(now, cq);
+}
+
+void Lanes::CloseDue(Time now, CompletionQueue& cq) {
+  const auto closes = [this](const CompletionQueue::OpenLane& each) {
+    return core_.ContextOf(*each.qp).received_lane->closes;
+  };
+  for (;;) {
+    const auto due = std::ranges::find_if(cq.lanes, closes);
+    if (due == cq.lanes.end()) return;
+    QpContext& context = core_.ContextOf(*due->qp);
+    if (context.received_lane->is_delivering) return;
+    CloseReceived(now, context);
+  }
+}
+
+void Lanes::MoveOne(Time now, QpContext& context) {
+  ReceivedLane& received = *context.received_lane;
+  const std::shared_ptr<LaneMemory> memory = received.memory;
+  SendLane& lane = memory->lane();
+  SettleReceived(context);
+  if (!TakesRequests(context.qp->state())) {
+    // The QP has failed. It ignores what its peer has sent since.
+    received.moving += lane.CountOf(received.number) - lane.TakeRest(received.number);
+    received.cursor.end = received.cursor.next;
+    return;
+  }
+  const uint32_t index = received.cursor.next;
+  const bool has_taken = lane.Take(received.number, index);
+  LaneOrder::Advance(lane, received.cursor);
+  if (!has_taken) return LaneOrder::SkipTaken(lane, received.number, received.cursor);
+  AwaitPlaced(context, index);
+  received.counted_taken = index + 1;
+  received.is_delivering = true;
+  if (!Deliver(now, context, lane.MessageAt(index))) received.cursor.end = received.cursor.next;
+  received.is_delivering = false;
+  received.moving++;
 }
 
 void Lanes::AcknowledgedBy(Time now, QpContext& context, LaneMessage& message) {
@@ -424,13 +511,24 @@ bool Lanes::IsAnswer(QpContext& context, SendLane& lane) {
 }
 
 void Lanes::TakeFrom(CompletionQueue& cq) {
-  const auto found = std::ranges::find_if(
-      receivers_, [&cq](const QpContext* context) { return context->qp->recv_cq == &cq; });
-  if (found == receivers_.end()) return;
-  SendLane& lane = (*found)->received_lane->memory->lane();
-  if (IsAnswer(**found, lane)) return;
-  if (lane.Added().count != lane.Taken().count || !cq.HasRoomFor(cq.lane_room)) {
-    CloseReceived(latest_, **found);
+  if (cq.is_taking) return;
+  if (cq.lanes.size() == 1) {
+    QpContext& context = core_.ContextOf(*cq.lanes.front().qp);
+    SendLane& lane = *cq.lanes.front().lane;
+    if (IsAnswer(context, lane)) return;
+    if (lane.Added().count != lane.Taken().count || !cq.HasRoomFor(cq.lane_room)) {
+      CloseReceived(latest_, context);
+    }
+    return;
+  }
+  if (std::ranges::any_of(cq.lanes, [this](const CompletionQueue::OpenLane& each) {
+        return IsAnswer(core_.ContextOf(*each.qp), *each.lane);
+      })) {
+    return;
+  }
+  MoveMessages(latest_, cq);
+  while (!cq.lanes.empty() && !cq.HasRoomFor(cq.lane_room)) {
+    CloseReceived(latest_, core_.ContextOf(*cq.lanes.back().qp));
   }
 }
 
@@ -441,7 +539,8 @@ void Lanes::Settle() {
 
 void Lanes::EndAll() {
   while (!senders_.empty()) CloseSent(latest_, *senders_.back());
-  while (!receivers_.empty()) CloseReceived(latest_, *receivers_.back());
+  const std::vector<QpContext*> open = receivers_;
+  for (QpContext* const context : open) CloseIfReceiving(latest_, *context);
 }
 
 void Lanes::Forget(QpContext& context) {

@@ -46,6 +46,8 @@ class Lanes {
   // The most QPs of a host that have sent or received by a lane in their present lives. Each lane
   // is a descriptor, and a mapping in two programs.
   static constexpr size_t kMaxLanes = 128;
+  // The most open lanes of a CQ. The host looks at all of them before it adds a completion.
+  static constexpr size_t kMostLanesOfCq = 32;
 
   explicit Lanes(Core& core) : core_(core) {}
 
@@ -73,9 +75,17 @@ class Lanes {
   void RequestArrives(QpContext& context, const Train& request);
   // Opens the QP's lane again after this host has executed a SEND of another host. Call this before
   // the program sees the message, and before the acknowledgement.
+  //
+  // Of SENDs that have arrived together, only the first one opens the lane, for a program that
+  // awaits it. The next one closes the lane, and EndArrivals opens it again.
   void Executed(Time now, QpContext& context, const Train& send) {
-    if (context.received_lane && context.received_lane->is_from_elsewhere)
-      Reopen(now, context, send);
+    if (!context.received_lane || !context.received_lane->is_from_elsewhere) return;
+    context.received_lane->is_due = MayBeInALane(send);
+    if (!context.responder.collected_ack) OpenIfDue(now, context);
+  }
+  // Call this after requests that have arrived together, before their acknowledgement.
+  void EndArrivals(Time now, QpContext& context) {
+    if (context.received_lane) OpenIfDue(now, context);
   }
   // Call this when the QP has executed a SEND, before its program sees the completion. What the
   // program then sends by a lane acknowledges that SEND.
@@ -94,8 +104,8 @@ class Lanes {
   static bool IsReceiving(const QpContext& context) {
     return context.received_lane && context.received_lane->is_open;
   }
-  // Call this before the queue gets a completion. Closes its lane, if the lane has messages or
-  // leaves no room for a completion.
+  // Call this before the queue gets a completion. Takes the messages in its lanes, and closes the
+  // lanes that leave no room for a completion. Closes a single lane that has messages.
   void TakeFrom(CompletionQueue& cq);
   // Counts the messages of all QPs. Call this before someone reads a counter.
   void Settle();
@@ -129,7 +139,11 @@ class Lanes {
   bool MayLend(const QpContext& context) const;
   // Lets the QP's program take messages. Returns false if they need this host.
   bool Lend(QpContext& context, const std::shared_ptr<LaneMemory>& memory);
-  void Reopen(Time now, QpContext& context, const Train& send);
+  static bool MayBeInALane(const Train& request) {
+    return request.info().send && request.begins && request.ends &&
+           request.length() <= kMaxLaneBytes;
+  }
+  void OpenIfDue(Time now, QpContext& context);
   void CloseSent(Time now, QpContext& context);
   void CloseReceived(Time now, QpContext& context);
   void CloseIfReceiving(Time now, QpContext& context) {
@@ -144,6 +158,16 @@ class Lanes {
   void AcknowledgedBy(Time now, QpContext& context, LaneMessage& message);
   // Handles a message that no program has taken. Returns false if the QP has failed.
   bool Deliver(Time now, QpContext& context, LaneMessage& message);
+  // Delivers the messages that are in the lanes of the queue now, in the order in which they were
+  // added.
+  void MoveMessages(Time now, CompletionQueue& cq);
+  // Returns the QP whose lane has the next message, or nullptr.
+  QpContext* NextOf(const CompletionQueue& cq, const LaneOrder& order);
+  void MoveOne(Time now, QpContext& context);
+  // Closes the lanes that had to close while one of their messages was delivered.
+  void CloseDue(Time now, CompletionQueue& cq);
+  // Finds the position in the receive ring, behind what the program has taken.
+  void AwaitPlaced(QpContext& context, uint32_t before);
 
   Core& core_;
   Acknowledge on_acknowledged_;

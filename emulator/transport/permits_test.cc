@@ -313,6 +313,60 @@ TEST_F(PermitsTest, OneProcessTakesTheCompletionOfAnExecutedRequest) {
   EXPECT_FALSE(control.TakeExecuted(entry)) << "another process has taken it";
 }
 
+TEST_F(PermitsTest, CompletionsOfExecutedRequestsKeepTheirOrder) {
+  CqControl control{};
+  CqEntry entry{};
+  for (int round = 0; round < 3; round++) {
+    for (uint64_t i = 0; i < CqControl::kMostExecuted; i++) {
+      EXPECT_EQ(control.CountExecuted(), i);
+      entry.wc.wr_id = i;
+      control.PutExecuted(entry);
+    }
+    for (uint64_t i = 0; i < CqControl::kMostExecuted; i++) {
+      ASSERT_TRUE(control.TakeExecuted(entry));
+      EXPECT_EQ(entry.wc.wr_id, i);
+    }
+    EXPECT_FALSE(control.HasExecuted());
+  }
+}
+
+TEST_F(PermitsTest, ADestroyedQpLeavesTheExecutedRequestsOfOthers) {
+  CqControl control{};
+  CqEntry entry{};
+  for (uint32_t i = 0; i < CqControl::kMostExecuted + 7; i++) {
+    if (control.CountExecuted() == CqControl::kMostExecuted) (void)control.TakeExecuted(entry);
+    entry.wc.wr_id = i;
+    entry.wc.qp_num = i % 3;
+    control.PutExecuted(entry);
+  }
+  control.RemoveExecuted([](const CqEntry& each) { return each.wc.qp_num == 1; });
+  uint64_t expected = 7;
+  while (control.TakeExecuted(entry)) {
+    if (expected % 3 == 1) expected++;
+    EXPECT_EQ(entry.wc.wr_id, expected++);
+  }
+  EXPECT_EQ(expected, CqControl::kMostExecuted + 6u) << "the last one was of the QP";
+}
+
+TEST_F(PermitsTest, AResizedQueueKeepsTheCompletionsOfExecutedRequests) {
+  CompletionQueue* const cq =
+      *world.a.verbs.CreateCq(kGroup, {world.a.context->handle, 0, 7, 0, 99});
+  CqEntry entry{};
+  for (uint64_t i = 0; i < 3; i++) {
+    entry.wc.wr_id = i;
+    cq->control->PutExecuted(entry);
+  }
+  EXPECT_TRUE(cq->Push(entry, false));
+  EXPECT_FALSE(world.a.verbs.ResizeCq(kGroup, cq->handle, 3)) << "there are four completions";
+  ASSERT_TRUE(world.a.verbs.ResizeCq(kGroup, cq->handle, 15));
+  for (uint64_t i = 0; i < 3; i++) {
+    ASSERT_TRUE(cq->control->TakeExecuted(entry));
+    EXPECT_EQ(entry.wc.wr_id, i);
+  }
+  EXPECT_FALSE(cq->control->HasExecuted());
+  EXPECT_EQ(cq->ring.Count(), 1u);
+}
+
 TEST_F(PermitsTest, OnlyAQueueThatIsArmedForAnyCompletionRaisesAnEventForAnExecutedRequest) {
   CqControl control{};
   EXPECT_FALSE(control.DisarmAny()) << "nobody has armed it";

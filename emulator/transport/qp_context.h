@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "emulator/abi/lane_order.h"
 #include "emulator/abi/permit.h"
 #include "emulator/base/time.h"
 #include "emulator/transport/copy_jobs.h"
@@ -222,6 +223,13 @@ struct ReceivedLane {
   uint32_t receive_index = 0;  // in the receive ring, of the receive for the first message
   CountedMessages counted{};
   uint32_t counted_taken = 0;  // of them, those that the program has taken
+  uint32_t room = 0;           // the lane's part of CompletionQueue::lane_room
+  LaneCursor cursor{};         // while the host takes messages
+  uint32_t moving = 0;         // messages that the host has taken, and that are not in the CQ
+  uint32_t lost = 0;           // messages with a thread that does not place them
+  bool is_delivering = false;  // the host handles one of its messages
+  bool closes = false;         // closes after that message
+  bool is_due = false;         // opens again after the requests that have arrived together
 };
 
 struct QpContext final : TransportState {

@@ -69,7 +69,9 @@ void Responder::Enqueue(ResponderState& s, const Response& response) {
 void Responder::SendCollectedAck(Time now, QpContext& context) {
   std::optional<Response> ack;
   ack.swap(context.responder.collected_ack);
-  if (ack) Emit(now, context, *ack);
+  if (!ack) return;
+  core_.lanes.EndArrivals(now, context);
+  Emit(now, context, *ack);
 }
 
 void Responder::SendCollectedAcks(Time now) {

@@ -106,7 +106,9 @@ bool CompletionQueue::Disarm(bool solicited, std::optional<uint32_t> polled) {
   if (polled && ArmedConsumer(asked) == *polled) return false;
   if (kind == kCqArmedInLane) {
     const auto asks = [solicited](const LaneArm& arm) { return arm.Asks(solicited); };
-    return lane != nullptr && lane->Disarm(asks, 0).kind != kCqUnarmed;
+    return std::ranges::any_of(lanes, [&asks](const OpenLane& each) {
+      return each.lane->Disarm(asks, 0).kind != kCqUnarmed;
+    });
   }
   // Another thread may change "solicited" to "any" meanwhile. This event serves both of them.
   return armed.exchange(kCqUnarmed, std::memory_order_acq_rel) != kCqUnarmed;
@@ -116,6 +118,7 @@ void CompletionQueue::MoveArming(SendLane& closed, uint32_t added) {
   std::atomic_ref armed(control->armed);
   if (ArmedKind(armed.load(std::memory_order_seq_cst)) != kCqArmedInLane) return;
   const LaneArm arm = closed.Disarm([](const LaneArm&) { return true; }, 0);
+  if (arm.kind == kCqUnarmed && lanes.size() > 1) return;  // another lane may have the arming
   const bool raises = closed.OwesEvent(arm, added);
   const uint32_t kind = raises ? kCqUnarmed : arm.kind;
   uint32_t now = armed.load(std::memory_order_seq_cst);
@@ -282,7 +285,8 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   const auto& limits = profile.device.orig_attr;
   const uint32_t consumer = cq.ring.Consumer();
   const uint32_t waiting = cq.ring.Distance(consumer, cq.producer);
-  if (entries == 0 || entries > static_cast<uint32_t>(limits.max_cqe) || entries < waiting) {
+  if (entries == 0 || entries > static_cast<uint32_t>(limits.max_cqe) ||
+      entries < waiting + cq.control->CountExecuted()) {
     return Fail(EINVAL);
   }
   Arena& arena = GroupOf(id).arena;
@@ -299,6 +303,9 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   if (armed != kCqUnarmed) mapped->control->armed = ArmedWord(armed, kCqArmedElsewhere);
   mapped->control->overrun = std::atomic_ref(cq.control->overrun).load();
   mapped->control->refuses_lanes = std::atomic_ref(cq.control->refuses_lanes).load();
+  mapped->control->uses_events = std::atomic_ref(cq.control->uses_events).load();
+  for (CqEntry executed; cq.control->TakeExecuted(executed);)
+    mapped->control->PutExecuted(executed);
   cq.ring.End();
   arena.Free(cq.memory);
   cq.memory = mapped->memory;

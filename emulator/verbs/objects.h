@@ -148,24 +148,30 @@ struct CompletionQueue {
   uint32_t consumer_seen = 0;  // the program's index when the host last read it
   bool has_solicited = false;  // among the entries that are not published
   uint32_t users = 0;
-  // The most messages in the queue's lane (abi/send_lane.h). 0: it has none. A queue has one lane
-  // at a time, because two would not tell which message came first.
+  // The open lanes with messages for the queue (abi/send_lane.h), and the most messages in all of
+  // them.
+  struct OpenLane {
+    QueuePair* qp;
+    SendLane* lane;
+  };
+  std::vector<OpenLane> lanes;
   uint32_t lane_room = 0;
-  SendLane* lane = nullptr;  // that lane
+  bool is_taking = false;  // the host moves messages from the lanes to the queue
 
   // Appends a completion. Shows it to the program now, or with the open batch. Raises the channel's
   // event when the queue is armed for it. Returns false when the queue is full (CQ overrun). The
   // completion is then lost, IBV_EVENT_CQ_ERR has been raised, and the caller must move its QP to
   // ERR. Implemented in cq.cc, as rxe_cq_post.
   bool Push(const CqEntry& entry, bool solicited);
-  // Returns true when the queue has room for a completion. A completion beside the ring
-  // (CqControl::executed) counts.
+  // Returns true when the queue has room for a completion. Completions beside the ring
+  // (CqControl::executed) count.
   bool HasRoom() {
-    const uint32_t next = ring.Next(producer), after = ring.Next(next);
-    if (next != consumer_seen && after != consumer_seen) return true;
+    const auto has_room = [&] {
+      return ring.usable() - ring.Distance(consumer_seen, producer) > control->CountExecuted();
+    };
+    if (has_room()) return true;
     consumer_seen = ring.Consumer();
-    return next != consumer_seen &&
-           (after != consumer_seen || control->Executed() == CqControl::kNone);
+    return has_room();
   }
   // Returns true when the queue has room for a completion, and for `more` after it.
   bool HasRoomFor(uint32_t more) {
@@ -183,7 +189,7 @@ struct CompletionQueue {
     return producer == consumer_seen;
   }
   void Publish();
-  // Call this before a completion is added. The messages in the queue's lane precede it.
+  // Call this before a completion is added. The messages in the queue's lanes precede it.
   void TakeFromLane() {
     if (lane_room != 0) TakeFromLaneNow();
   }

@@ -82,7 +82,7 @@ int PollLocked(CompletionQueue& cq, int count, ibv_wc* out) {
   uint32_t consumer = cq.ring.Consumer();
   if (consumer != producer) client::AcquireFromDevice();
   int taken = 0;
-  if (CqEntry executed; count > 0 && cq.control->TakeExecuted(executed)) {
+  for (CqEntry executed; taken < count && cq.control->TakeExecuted(executed);) {
     client::AcquireFromDevice();
     memcpy(&out[taken++], &executed.wc, sizeof *out);
   }
@@ -129,11 +129,7 @@ int PollCq(ibv_cq* base, int count, ibv_wc* out) {
 void PurgeCompletions(CompletionQueue& cq, uint32_t qpn) {
   ForkLockGuard guard(cq.lock);
   if (!cq.ring.IsConsumersStill()) return;
-  // Only a thread with the lock takes the completion, so it does not change meanwhile.
-  if (cq.control->Executed() == CqControl::kFull && cq.control->executed.wc.qp_num == qpn) {
-    CqEntry executed;
-    (void)cq.control->TakeExecuted(executed);
-  }
+  cq.control->RemoveExecuted([qpn](const CqEntry& entry) { return entry.wc.qp_num == qpn; });
   const uint32_t producer = cq.ring.Producer(), consumer = cq.ring.Consumer();
   if (consumer == producer) return;
   client::AcquireFromDevice();
@@ -204,8 +200,6 @@ static int Resize(CompletionQueue& cq, uint32_t entries) {
   ForkLockGuard execution_guard(cq.execution_lock);
   ForkLockGuard guard(cq.lock);
   ForgetBeforeFork(cq);
-  CqEntry executed{};
-  const bool has_executed = cq.ring.IsConsumersStill() && cq.control->TakeExecuted(executed);
   // In a forked child, the number is odd if a thread of the parent was here.
   std::atomic_ref(cq.resizes).fetch_or(1);
   (void)AwaitArming(cq);
@@ -214,7 +208,6 @@ static int Resize(CompletionQueue& cq, uint32_t entries) {
                            ResizeCqIn{cq.base.handle, entries, HandleOf(cq.base.context)}, reply);
   if (error == 0) error = Adopt(cq, reply);
   std::atomic_ref(cq.resizes).fetch_add(1);
-  if (has_executed) cq.control->PutExecuted(executed);
   ArmLater(cq);
   PlaceBeforeFork(cq);
   return error;

@@ -101,6 +101,19 @@ QueuePair* FindLane(Channel& channel, const Predicate& is_it) {
   return qp;
 }
 
+// Before the queue is armed for the first time. UseLaneEvents reads `uses_events` after it has
+// added the lane to the channel's list.
+void BeginEvents(CompletionQueue& cq) {
+  std::atomic_ref(cq.control->uses_events).store(1, std::memory_order_seq_cst);
+  if (cq.base.channel == nullptr) return;
+  Channel& channel = *Of(cq.base.channel);
+  const ChannelUse use(channel);
+  for (QueuePair* qp = Load(channel.lanes); qp != nullptr;
+       qp = Load(qp->received.next_with_events)) {
+    if (Of(qp->base.recv_cq) == &cq) qp->received.lane->SetUsesEvents(true);
+  }
+}
+
 }  // namespace
 
 void CloseAllLanes(CompletionQueue& cq) {
@@ -122,13 +135,8 @@ void RaiseEvent(CompletionQueue& cq) {
 }
 
 void ArmQueue(CompletionQueue& cq, uint32_t kind) {
-  // UseLaneEvents reads this after it has stored `armed_lane`.
-  std::atomic_ref uses(cq.uses_events);
-  if (uses.load(std::memory_order_relaxed) == 0) {
-    uses.store(1, std::memory_order_seq_cst);
-    const ArmedLane use(cq);
-    if (use.lane() != nullptr) use.lane()->SetUsesEvents(true);
-  }
+  std::atomic_ref uses(cq.control->uses_events);
+  if (uses.load(std::memory_order_relaxed) == 0) BeginEvents(cq);
   for (int i = 0; i < kMostArmTries; i++) {
     const ArmedLane use(cq);
     if (IsOpen(use.lane())) {
@@ -159,8 +167,7 @@ void ArmLater(CompletionQueue& cq) {
   // harm.
   if (std::atomic_ref(cq.armed_lane).load() != nullptr) return RaiseEvent(cq);
   ArmQueue(cq, kind);
-  if (cq.ring.Producer() == cq.ring.Consumer() && cq.control->Executed() != CqControl::kFull)
-    return;
+  if (cq.ring.Producer() == cq.ring.Consumer() && !cq.control->HasExecuted()) return;
   std::atomic_ref armed(cq.control->armed);
   uint32_t now = armed.load();
   while (ArmedKind(now) == kCqArmedAny || ArmedKind(now) == kCqArmedSolicited) {
@@ -180,7 +187,7 @@ void AwaitUsers(Channel& channel) {
   }
 }
 
-bool UseLaneEvents(QueuePair& qp) {
+bool UseLaneEvents(QueuePair& qp, bool takes_arming) {
   CompletionQueue& cq = *Of(qp.base.recv_cq);
   ReceivedLane& mine = qp.received;
   if (cq.base.channel == nullptr) return true;
@@ -192,9 +199,10 @@ bool UseLaneEvents(QueuePair& qp) {
     mine.has_events = true;
     channel.lock.Unlock();
   }
-  std::atomic_ref(cq.armed_lane).store(mine.lane, std::memory_order_seq_cst);
-  mine.lane->SetUsesEvents(std::atomic_ref(cq.uses_events).load(std::memory_order_seq_cst) != 0);
-  MoveToLane(cq, *mine.lane);
+  if (takes_arming) std::atomic_ref(cq.armed_lane).store(mine.lane, std::memory_order_seq_cst);
+  mine.lane->SetUsesEvents(
+      std::atomic_ref(cq.control->uses_events).load(std::memory_order_seq_cst) != 0);
+  if (takes_arming) MoveToLane(cq, *mine.lane);
   return true;
 }
 

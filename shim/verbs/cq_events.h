@@ -62,9 +62,10 @@ class ChannelUse {
 // thread could run, those that are left count as gone, and nobody waits for them again.
 void AwaitUsers(Channel& channel);
 
-// Prepares a lane that was opened for the queue pair, before it gets room for messages. Returns
-// false if the lane must not be used now. The caller holds the lock of the receive CQ.
-bool UseLaneEvents(QueuePair& qp);
+// Prepares a lane that was opened for the queue pair, before it gets room for messages.
+// `takes_arming` is LaneOffer::takes_arming. Returns false if the lane must not be used now. The
+// caller holds the lock of the receive CQ.
+bool UseLaneEvents(QueuePair& qp, bool takes_arming);
 // Moves the events of the queue pair's lane to the channel, before the lane is unmapped. The host
 // has closed it. Returns false if another thread still uses the lane.
 bool EndLaneEvents(QueuePair& qp);

@@ -10,6 +10,7 @@
 
 #include "shim/client/deferred_signals.h"
 #include "shim/client/own_pid.h"
+#include "shim/client/parallel_wait.h"
 #include "shim/client/segments.h"
 #include "shim/client/yield_budget.h"
 #include "shim/verbs/cq_events.h"
@@ -22,6 +23,12 @@ namespace {
 // takes messages at a time.
 constexpr uint32_t kMostChecked = 1024;
 constexpr uint32_t kMostCheckedByPoll = SendLane::kMessages;
+// How long a thread waits for a receiver that polls, but may wait for a processor. After a wait in
+// vain, it waits less and less often.
+constexpr uint64_t kMostAwaitedRoom_ns = 5'000'000;
+constexpr uint32_t kMostVainWaits = 12;
+// The most messages that a poll takes from a lane at a time.
+constexpr uint32_t kMostTaken = 16;
 // How often a poll yields to a host that moves messages. A peer that writes false numbers must not
 // stop it.
 constexpr int kMaxYieldsForMoving = 10000;
@@ -86,11 +93,11 @@ void RaiseSentEvent(QueuePair& qp) {
   if (!client::RaiseCounter(qp.sent.counter)) CallForLane(qp, CallOp::kRaiseLaneEvent);
 }
 
-// Adds the message that the caller has filled, and raises the event of the receiver's queue.
-bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
+// Adds the messages that the caller has filled, and raises the event of the receiver's queue.
+bool AddAndRaise(QueuePair& qp, const LaneCount& added, uint32_t messages, bool is_solicited) {
   SendLane& lane = *qp.sent.lane;
-  if (!qp.sent.has_counter) {
-    if (!lane.Add(added.number, added.count)) return false;
+  if (!qp.sent.has_counter || !lane.HasEvents()) {
+    if (!lane.Add(added.number, added.count, messages)) return false;
     // The receiver may have armed its queue for the first time.
     if (lane.UsesEvents()) CallForLane(qp, CallOp::kCloseSentLane);
     return true;
@@ -102,8 +109,8 @@ bool AddAndRaise(QueuePair& qp, const LaneCount& added, bool is_solicited) {
     if (!client::IsRaisable(qp.sent.counter)) return false;
     deferred.emplace(client::kEndingSignals);
   }
-  if (!lane.Add(added.number, added.count)) return false;
-  if (lane.RecordEvent(added.number, added.count, is_solicited)) RaiseSentEvent(qp);
+  if (!lane.Add(added.number, added.count, messages)) return false;
+  if (lane.RecordEvent(added.number, added.count + messages, is_solicited)) RaiseSentEvent(qp);
   return true;
 }
 
@@ -116,23 +123,30 @@ bool CopyPayload(QueuePair& qp, const Permit& permit, const SendEntry& wqe, std:
   if (wqe.num_sge > 1) return false;
   if (wqe.length == 0) return true;
   const auto& sge = wqe.Sges()[0];
-  return permit.own.key != 0 && permit.own.Covers(sge.lkey, sge.addr, sge.length, 0) &&
-         qp.memory.Read(to, permit.own.AddressOf(sge.addr), sge.length);
+  if (permit.own.key == 0 || !permit.own.Covers(sge.lkey, sge.addr, sge.length, 0)) return false;
+  const uint64_t address = permit.own.AddressOf(sge.addr);
+  if (wqe.state != kPayloadTaken || address != sge.addr) {
+    return qp.memory.Read(to, address, sge.length);
+  }
+  memcpy(to, wqe.Taken(wqe.num_sge), sge.length);
+  return true;
 }
 
 // Writes all of a message but its payload.
-void Fill(SendLane& lane, uint32_t count, const SendEntry& wqe) {
+void Fill(SendLane& lane, uint32_t count, const SendEntry& wqe, bool is_solicited,
+          uint64_t now_ns) {
   LaneMessage& message = lane.MessageAt(count);
   const bool has_immediate = wqe.opcode == IBV_WR_SEND_WITH_IMM;
   message.length = wqe.length;
   message.flags = (has_immediate ? LaneMessage::kHasImmediate : 0) |
-                  ((wqe.send_flags & IBV_SEND_SOLICITED) != 0 ? LaneMessage::kIsSolicited : 0);
+                  (is_solicited ? LaneMessage::kIsSolicited : 0);
   message.immediate = wqe.ex.imm_data;
   message.acknowledged = lane.Acknowledged();
   const LaneMessage* const last = count == 0 ? nullptr : &lane.MessageAt(count - 1);
   message.bytes = (last == nullptr ? 0 : last->bytes) + wqe.length;
   message.extra_bytes = (last == nullptr ? 0 : last->extra_bytes) + (-wqe.length & 3) +
                         (has_immediate ? sizeof message.immediate : 0);
+  message.added_ns = now_ns;
 }
 
 // Adds the queue pair to the list of its receive CQ, or removes it.
@@ -165,7 +179,7 @@ bool UseOffer(QueuePair& qp, const LaneOffer& offer) {
   mine.completion = offer.completion;
   SetListed(qp, true);
   LanePlaceOf(*Of(qp.base.recv_cq), qp.base.qp_num) = &qp;
-  if (UseLaneEvents(qp)) return true;
+  if (UseLaneEvents(qp, offer.takes_arming != 0)) return true;
   mine.number = 0;  // the next call tries again
   return false;
 }
@@ -229,18 +243,8 @@ void AddRoom(QueuePair& qp, uint32_t most) {
   if (mine.room != before) mine.lane->SetRoom(mine.number, mine.room, mine.room_bytes);
 }
 
-// The messages that the lane has for the program.
-struct Waiting {
-  uint32_t first, count;
-};
-Waiting WaitingIn(const ReceivedLane& mine) {
-  const LaneCount added = mine.lane->Added(), taken = mine.lane->Taken();
-  if ((added.number & ~LaneCount::kClosed) != mine.number || taken.number != mine.number ||
-      added.count - taken.count > SendLane::kMessages) {
-    return {};
-  }
-  return {taken.count, added.count - taken.count};
-}
+// Returns the messages that the lane has for the program.
+LaneWaiting WaitingIn(const ReceivedLane& mine) { return mine.lane->Waiting(mine.number); }
 
 void Place(const ReceivedLane& mine, const rxe_sge& sge, const LaneMessage& message,
            ProgramMemory& memory) {
@@ -282,21 +286,14 @@ bool HasCompleted(const QueuePair& qp) {
          std::atomic_ref(qp.control->completed).load(std::memory_order_acquire);
 }
 
-// Takes the next message. Returns false if there is none.
-bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
-  const ReceivedLane& mine = qp.received;
-  const Waiting waiting = WaitingIn(mine);
-  // The host takes the messages before it adds a completion. So one that is there came first.
-  if (waiting.count == 0 || !cq.ring.Empty()) return false;
-  SendLane& lane = *mine.lane;
-  const uint32_t index = mine.receive_index + waiting.first;
-  // Another thread may post a receive to the slot as soon as the host has taken the message.
-  const auto& wqe = *qp.recv_ring.SlotAs<rxe_recv_wqe>(index);
-  const uint64_t wr_id = wqe.wr_id;
-  const rxe_sge sge = *reinterpret_cast<const rxe_sge*>(&wqe + 1);
-  if (!lane.Take(mine.number, waiting.first)) return false;
-  client::AcquireFromDevice();
-  const LaneMessage& message = lane.MessageAt(waiting.first);
+// A receive whose message a thread takes. Another thread may post a receive to the slot as soon as
+// the message is taken.
+struct TakenReceive {
+  uint64_t wr_id;
+  rxe_sge sge;
+};
+
+ibv_wc CompletionOf(const ReceivedLane& mine, const LaneMessage& message, uint64_t wr_id) {
   ib_uverbs_wc wc = mine.completion;
   wc.wr_id = wr_id;
   wc.byte_len = std::min(message.length, kMaxLaneBytes);
@@ -304,13 +301,66 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.ex.imm_data = message.immediate;
   }
+  ibv_wc out;
   memcpy(&out, &wc, sizeof out);
-  cq.memory.Begin();
-  Place(mine, sge, message, cq.memory);
-  lane.HavePlaced(1);
+  return out;
+}
+
+// Takes the next `count` messages of the lane, at most kMostTaken. Returns false if the host has
+// taken the first one.
+bool TakeSome(CompletionQueue& cq, QueuePair& qp, uint32_t first, uint32_t count, ibv_wc* out) {
+  const ReceivedLane& mine = qp.received;
+  SendLane& lane = *mine.lane;
+  // The host takes the messages before it adds a completion. So one that is there came first. What
+  // it has taken must be in the ring.
+  if (lane.Placed() != first || !cq.ring.Empty()) return false;
+  TakenReceive receives[kMostTaken];
+  const uint32_t index = mine.receive_index + first;
+  for (uint32_t i = 0; i < count; i++) {
+    const auto& wqe = *qp.recv_ring.SlotAs<rxe_recv_wqe>(index + i);
+    receives[i] = {wqe.wr_id, *reinterpret_cast<const rxe_sge*>(&wqe + 1)};
+  }
+  if (!lane.Take(mine.number, first, count)) return false;
+  client::AcquireFromDevice();
+  for (uint32_t i = 0; i < count; i++) {
+    const LaneMessage& message = lane.MessageAt(first + i);
+    out[i] = CompletionOf(mine, message, receives[i].wr_id);
+    Place(mine, receives[i].sge, message, cq.memory);
+  }
+  lane.HavePlaced(count);
   const uint32_t from = qp.recv_ring.Distance(0, index);
-  (void)qp.recv_ring.MoveConsumer(from, from + 1);
+  (void)qp.recv_ring.MoveConsumer(from, from + count);
   return true;
+}
+
+// The queue pair whose lane has the next message, and how many messages of this lane precede those
+// of all other lanes.
+struct NextMessages {
+  QueuePair* qp;
+  uint32_t count;
+};
+
+NextMessages NextOf(CompletionQueue& cq, const LaneOrder& order) {
+  QueuePair* next = nullptr;
+  uint64_t until_ns = order.latest_ns();
+  for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
+    const LaneCursor& cursor = qp->received.cursor;
+    if (!order.IsDue(cursor)) continue;
+    if (next == nullptr || cursor.next_ns < next->received.cursor.next_ns) {
+      if (next != nullptr) until_ns = std::min(until_ns, next->received.cursor.next_ns);
+      next = qp;
+    } else {
+      until_ns = std::min(until_ns, cursor.next_ns);
+    }
+  }
+  if (next == nullptr) return {};
+  LaneCursor at = next->received.cursor;
+  uint32_t count = 0;
+  do {
+    LaneOrder::Advance(*next->received.lane, at);
+    count++;
+  } while (count < kMostTaken && at.has_message() && at.next_ns <= until_ns);
+  return {next, count};
 }
 
 // Waits until the receiver's queue pair has completed the requests that this one has executed. Only
@@ -318,34 +368,82 @@ bool TakeOne(CompletionQueue& cq, QueuePair& qp, ibv_wc& out) {
 // request's acknowledgement. If the answer passed the hosts, the next lane would come too late for
 // the next answer as well, and so on. Hosts open few lanes while none is used, so few messages
 // wait. Returns false if the message must pass the hosts.
-bool AwaitCompleted(SendLane& lane, const LaneCount& added, uint32_t length) {
+bool AwaitCompleted(SendLane& lane, const LaneCount& added) {
   for (client::YieldBudget budget; budget.Take();) {
     sched_yield();
-    if (lane.Added().word() != added.word() || !lane.HasRoom(added.number, added.count, length)) {
-      return false;
-    }
+    if (lane.Added().word() != added.word()) return false;
     if (lane.HasCompleted()) return true;
   }
   return false;
 }
 
+// Waits until the receiver has taken messages. A stream is as fast as its receiver then: through
+// the hosts it would use up the receives of a receiver that waits for a processor. Returns false if
+// the messages must pass the hosts.
+bool AwaitRoom(QueuePair& qp, const LaneCount& added, uint32_t length, uint32_t count) {
+  SentLane& sent = qp.sent;
+  // A program that has taken nothing since the last wait may not poll at all.
+  const uint32_t taken = sent.lane->Taken().count;
+  if (taken == std::exchange(sent.taken_before, taken)) return false;
+  if (sent.skipped_waits > 0) {
+    sent.skipped_waits--;
+    return false;
+  }
+  const auto has_room = [&] {
+    return sent.lane->HasRoom(added.number, added.count, length, count);
+  };
+  for (client::ParallelWait wait(kMostAwaitedRoom_ns); wait.Take();) {
+    if (has_room()) {
+      sent.vain_waits = 0;
+      return true;
+    }
+    if (sent.lane->Added().word() != added.word()) return false;
+  }
+  sent.vain_waits = std::min(sent.vain_waits + 1, kMostVainWaits);
+  sent.skipped_waits = (uint32_t{1} << sent.vain_waits) - 1;
+  return false;
+}
+
 }  // namespace
 
-bool AddToLane(QueuePair& qp, const SendEntry& wqe, uint32_t index) {
+bool AwaitLane(QueuePair& qp, uint32_t index, uint32_t count) {
   const Permit permit = qp.control->permit.Read();
   if (permit.number == 0 || permit.index != index || permit.lane == 0) return false;
   if (!UseSent(qp, permit.lane)) return false;
   SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
-  if (added.number != permit.lane_number || !lane.HasRoom(added.number, added.count, wqe.length)) {
+  if (added.number != permit.lane_number || count > lane.Most()) return false;
+  qp.sent.number = added.number;
+  uint32_t length = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    length = std::max(length, qp.send_ring.SlotAs<SendEntry>(index + i)->length);
+  }
+  if (!lane.HasRoom(added.number, added.count, length, count) &&
+      !AwaitRoom(qp, added, length, count)) {
     return false;
   }
-  if (!lane.HasCompleted() && (added.count > 0 || !AwaitCompleted(lane, added, wqe.length))) {
+  return lane.HasCompleted() || (added.count == 0 && AwaitCompleted(lane, added));
+}
+
+bool AddToLane(QueuePair& qp, uint32_t index, uint32_t count) {
+  const Permit permit = qp.control->permit.Read();
+  SendLane& lane = *qp.sent.lane;
+  const LaneCount added = lane.Added();
+  if (permit.number == 0 || permit.lane != qp.sent.id || permit.lane_number != qp.sent.number ||
+      added.number != qp.sent.number) {
     return false;
   }
-  if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count).payload)) return false;
-  Fill(lane, added.count, wqe);
-  return AddAndRaise(qp, added, (wqe.send_flags & IBV_SEND_SOLICITED) != 0);
+  bool is_solicited = false;
+  for (uint32_t i = 0; i < count; i++) {
+    const auto& wqe = *qp.send_ring.SlotAs<SendEntry>(index + i);
+    is_solicited |= (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const auto& wqe = *qp.send_ring.SlotAs<SendEntry>(index + i);
+    if (!CopyPayload(qp, permit, wqe, lane.MessageAt(added.count + i).payload)) return false;
+    Fill(lane, added.count + i, wqe, is_solicited, qp.memory.now_ns());
+  }
+  return AddAndRaise(qp, added, count, is_solicited);
 }
 
 void GiveRoom(QueuePair& qp) {
@@ -376,15 +474,32 @@ void RenewLane(CompletionQueue& cq, uint32_t qp_num) {
 }
 
 int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
-  int taken = 0;
+  LaneOrder order;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    if (WaitingIn(qp->received).count == 0) continue;
+    order.Note(*qp->received.lane, qp->received.number, qp->received.cursor);
+  }
+  if (!order.has_any()) return 0;
+  const bool has_several = cq.lanes->received.next != nullptr;
+  for (QueuePair* qp = cq.lanes; has_several && qp != nullptr; qp = qp->received.next) {
+    order.LookAgain(*qp->received.lane, qp->received.number, qp->received.cursor);
+    // What the host moves to the ring now may precede messages of other lanes.
+    if (!qp->received.lane->IsQuiet()) return 0;
+  }
+  cq.memory.Begin();
+  int taken = 0;
+  while (taken < count) {
+    const auto [qp, messages] = NextOf(cq, order);
+    if (qp == nullptr) break;
     if (!HasCompleted(*qp)) {
       // The host completes the requests, and then takes the messages.
       if (client::MayCall()) CloseAllLanes(cq);
-      return taken;
+      break;
     }
-    while (taken < count && TakeOne(cq, *qp, out[taken])) taken++;
+    LaneCursor& cursor = qp->received.cursor;
+    const uint32_t some = std::min(messages, static_cast<uint32_t>(count - taken));
+    if (!TakeSome(cq, *qp, cursor.next, some, out + taken)) break;
+    taken += static_cast<int>(some);
+    for (uint32_t i = 0; i < some; i++) LaneOrder::Advance(*qp->received.lane, cursor);
   }
   return taken;
 }
@@ -405,7 +520,7 @@ bool MayHaveMessages(CompletionQueue& cq) {
   if (!cq.lock.TryLock()) return true;
   bool has = false;
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    has |= WaitingIn(qp->received).count > 0;
+    has |= WaitingIn(qp->received).count > 0 || !qp->received.lane->IsQuiet();
   }
   cq.lock.Unlock();
   return has;
@@ -413,7 +528,7 @@ bool MayHaveMessages(CompletionQueue& cq) {
 
 void PlaceFromLanes(CompletionQueue& cq, ProgramMemory& memory) {
   for (QueuePair* qp = cq.lanes; qp != nullptr; qp = qp->received.next) {
-    const Waiting waiting = WaitingIn(qp->received);
+    const LaneWaiting waiting = WaitingIn(qp->received);
     for (uint32_t i = 0; i < waiting.count; i++) {
       const uint32_t index = qp->received.receive_index + waiting.first + i;
       const rxe_sge sge =

@@ -8,10 +8,13 @@
 
 namespace rdmaemu::shim {
 
-// Adds the SEND in slot `index` of the send ring to the queue pair's lane, if the permit covers it.
-// The peer has the message afterwards. Returns false if the host must execute it. The caller holds
-// the send lock.
-bool AddToLane(QueuePair& qp, const SendEntry& wqe, uint32_t index);
+// Waits until the queue pair's lane has room for `count` SENDs from slot `index` of the send ring
+// on, if the permit covers them. Returns false if the host must execute all of them. The caller
+// holds the send lock.
+bool AwaitLane(QueuePair& qp, uint32_t index, uint32_t count);
+// Adds the SENDs to the lane, after AwaitLane. The peer has the messages afterwards. Returns false
+// if the host must execute all of them.
+bool AddToLane(QueuePair& qp, uint32_t index, uint32_t count);
 
 // Lets the peer add messages for new receives, if the host offers a lane. Call this after receives
 // were posted. The caller holds the receive lock.

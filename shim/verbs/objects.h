@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "emulator/abi/calls.h"
+#include "emulator/abi/lane_order.h"
 #include "emulator/abi/ring.h"
 #include "emulator/abi/send_entry.h"
 #include "emulator/abi/slab.h"
@@ -84,7 +85,6 @@ struct CompletionQueue {
   // Those that have had a lane, by the number of the queue pair. The last one of a place counts.
   static constexpr uint32_t kLanePlaces = 64;  // a power of two
   QueuePair* had_lanes[kLanePlaces];
-  uint32_t uses_events;  // 1: the program has armed the queue (cq_events.h)
   SendLane* armed_lane;  // the lane that may have the arming
   uint32_t lane_users;   // threads that arm the queue, or use `armed_lane`
   bool is_forkable;      // is in the list of payloads.h
@@ -101,11 +101,13 @@ struct SharedReceiveQueue {
 
 // The lane by which a queue pair sends messages (lanes.h). Under send_lock.
 struct SentLane {
-  SendLane* lane;  // nullptr: none
-  uint32_t id;     // Permit::lane
+  SendLane* lane;   // nullptr: none
+  uint32_t id;      // Permit::lane
+  uint32_t number;  // of the opening that has room (AwaitLane)
   bool has_counter;
-  bool refuses_counter;  // the host or the system refuses the counter
-  int counter;           // of the channel of the receiver's queue
+  bool refuses_counter;                              // the host or the system refuses the counter
+  int counter;                                       // of the channel of the receiver's queue
+  uint32_t vain_waits, skipped_waits, taken_before;  // for room (AwaitRoom)
 };
 
 // The lane by which a queue pair gets messages (lanes.h).
@@ -116,7 +118,8 @@ struct ReceivedLane {
   uint32_t receive_index;
   PermittedRegion region;
   ib_uverbs_wc completion;
-  QueuePair* next;  // CompletionQueue::lanes; changed under LaneListGuard, too
+  QueuePair* next;    // CompletionQueue::lanes; changed under LaneListGuard, too
+  LaneCursor cursor;  // while a thread takes messages
   // Under the lock of the CQ's channel.
   bool has_events;              // is in Channel::lanes
   QueuePair* next_with_events;  // Channel::lanes

@@ -43,23 +43,39 @@ class CopyTurn {
 // the queue while this thread is stopped.
 class CompletionPlace {
  public:
-  explicit CompletionPlace(CompletionQueue& cq) : cq_(cq), has_lock_(cq.execution_lock.TryLock()) {}
+  explicit CompletionPlace(CompletionQueue& cq) : cq_(cq) {
+    // Another thread may execute a request of another queue pair. A signal handler may have
+    // interrupted that thread.
+    for (int i = 0; i < kMostLockTries && !has_lock_; i++) has_lock_ = cq.execution_lock.TryLock();
+  }
   ~CompletionPlace() {
     if (has_lock_) cq_.execution_lock.Unlock();
   }
   CompletionPlace(const CompletionPlace&) = delete;
   CompletionPlace& operator=(const CompletionPlace&) = delete;
 
-  // Returns true if the completion can be put in front of all others. An entry of the ring may be
-  // an earlier completion of the same queue pair.
-  bool IsFree() const {
-    return has_lock_ && !cq_.has_timestamps && cq_.ring.IsConsumersStill() &&
-           cq_.control->Executed() == CqControl::kNone && cq_.ring.Empty() && !MayHaveMessages(cq_);
+  // Returns true if `count` completions can be put in front of all others. An entry of the ring may
+  // be an earlier completion of the same queue pair.
+  bool IsFree(uint32_t count) const {
+    if (!has_lock_ || cq_.has_timestamps || !cq_.ring.IsConsumersStill() || !cq_.ring.Empty() ||
+        MayHaveMessages(cq_)) {
+      return false;
+    }
+    const uint32_t before = cq_.control->CountExecuted();
+    const uint32_t most = UsesEvents() ? 1 : std::min(CqControl::kMostExecuted, cq_.ring.usable());
+    return before + count <= most;
   }
   // Puts the completion, and raises the event of an armed queue, in the order of
   // CompletionQueue::Publish.
   void Put(const CqEntry& entry) {
     CqControl& control = *cq_.control;
+    if (!UsesEvents()) {
+      control.PutExecuted(entry);
+      // Another thread may arm the queue for the first time, before it can see the completion. If
+      // it has polled the completion before it has armed the queue, the event is a spare one.
+      if (UsesEvents()) DisarmAndRaise();
+      return;
+    }
     const uint32_t takes = std::atomic_ref(control.executed_takes).load(std::memory_order_relaxed);
     // A signal handler may wait for a thread that awaits the event.
     std::optional<client::DeferredSignals> deferred;
@@ -74,8 +90,19 @@ class CompletionPlace {
   }
 
  private:
+  bool UsesEvents() const {
+    return std::atomic_ref(cq_.control->uses_events).load(std::memory_order_seq_cst) != 0;
+  }
+  void DisarmAndRaise() {
+    std::optional<client::DeferredSignals> deferred(client::kEndingSignals);
+    const ArmedLane armed(cq_);
+    if (cq_.control->DisarmAny(armed.lane())) RaiseEvent(cq_);
+  }
+
+  static constexpr int kMostLockTries = 64;
+
   CompletionQueue& cq_;
-  bool has_lock_;
+  bool has_lock_ = false;
 };
 
 bool IsSignaled(const QueuePair& qp, const SendEntry& wqe) {
@@ -172,31 +199,66 @@ bool IsExecutable(const SendEntry& wqe) {
          wqe.length <= kMaxPermittedBytes;
 }
 
+// Consecutive requests in the send ring.
+struct Posted {
+  uint32_t index, count, signaled = 0;
+  bool are_executable = true, are_sends = true;
+};
+
+Posted LookAt(const QueuePair& qp, uint32_t index, uint32_t count) {
+  Posted posted{index, count};
+  for (uint32_t i = 0; i < count; i++) {
+    const auto& wqe = *qp.send_ring.SlotAs<SendEntry>(index + i);
+    posted.are_executable &= IsExecutable(wqe);
+    posted.are_sends &= IsSend(wqe);
+    if (IsSignaled(qp, wqe)) posted.signaled++;
+  }
+  return posted;
+}
+
+bool MayCopy(const QueuePair& qp, const Posted& posted) {
+  return posted.count == 1 && !qp.is_refused && CanCopyGuarded() &&
+         (posted.signaled > 0 || qp.memory.now_ns() - qp.executed_ns >= kStreamGap_ns);
+}
+
+bool Execute(QueuePair& qp, const Posted& posted) {
+  if (posted.are_sends) return AddToLane(qp, posted.index, posted.count);
+  return Copy(qp, *client::Jobs(), *qp.send_ring.SlotAs<SendEntry>(posted.index), posted.index);
+}
+
+void Complete(QueuePair& qp, const Posted& posted, CompletionPlace& place) {
+  for (uint32_t i = 0; i < posted.count; i++) {
+    const auto& wqe = *qp.send_ring.SlotAs<SendEntry>(posted.index + i);
+    if (IsSignaled(qp, wqe)) place.Put(CompletionOf(qp, wqe));
+  }
+}
+
 }  // namespace
 
-bool ExecutePosted(QueuePair& qp, uint32_t index) {
+bool ExecutePosted(QueuePair& qp, uint32_t index, uint32_t count) {
   const uint64_t now_ns = qp.memory.now_ns();
-  const auto& wqe = *qp.send_ring.SlotAs<SendEntry>(index);
-  if (qp.control->permit.Number() == 0 || !IsExecutable(wqe) ||
-      now_ns - qp.posted_ns >= kPermitFor_ns || qp.send_ring.Consumer() != index ||
-      std::atomic_ref(qp.control->state).load(std::memory_order_acquire) != IBV_QPS_RTS) {
+  const bool may_execute =
+      qp.control->permit.Number() != 0 && now_ns - qp.posted_ns < kPermitFor_ns &&
+      qp.send_ring.Consumer() == index &&
+      std::atomic_ref(qp.control->state).load(std::memory_order_acquire) == IBV_QPS_RTS;
+  const Posted posted = may_execute ? LookAt(qp, index, count) : Posted{index, count};
+  if (!may_execute || !posted.are_executable) {
     qp.posted_ns = now_ns;
     return false;
   }
-  JobPage* const page = client::Jobs();
-  if (page == nullptr || !client::MayCall()) return false;
-  if (!IsSend(wqe) && (qp.is_refused || !CanCopyGuarded())) return false;
-  const bool is_signaled = IsSignaled(qp, wqe);
-  if (!is_signaled && now_ns - qp.executed_ns < kStreamGap_ns) return false;
+  if (client::Jobs() == nullptr || !client::MayCall()) return false;
+  if (!(posted.are_sends ? AwaitLane(qp, index, count) : MayCopy(qp, posted))) return false;
   std::optional<CompletionPlace> place;
-  if (is_signaled && !place.emplace(*Of(qp.base.send_cq)).IsFree()) return false;
-  if (!(IsSend(wqe) ? AddToLane(qp, wqe, index) : Copy(qp, *page, wqe, index))) return false;
-  if (!is_signaled) {
+  if (posted.signaled > 0 && !place.emplace(*Of(qp.base.send_cq)).IsFree(posted.signaled)) {
+    return false;
+  }
+  if (!Execute(qp, posted)) return false;
+  if (place) {
+    Complete(qp, posted, *place);
+  } else if (!posted.are_sends) {
     qp.memory.Begin();
     qp.executed_ns = qp.memory.now_ns();
-    return true;
   }
-  place->Put(CompletionOf(qp, wqe));
   return true;
 }
 

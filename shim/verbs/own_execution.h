@@ -15,10 +15,10 @@ inline constexpr uint64_t kPermitFor_ns = 200'000'000;
 // host executes the requests of a stream in batches, which costs less.
 inline constexpr uint64_t kStreamGap_ns = 300;
 
-// Executes the request in slot `index` of the send ring, at its producer index, if a permit covers
-// it. The request is complete afterwards, with its completion if it has one, and must not be
-// posted. Returns false if the host must execute it. The caller holds the send lock and has called
-// qp.memory.Begin.
-bool ExecutePosted(QueuePair& qp, uint32_t index);
+// Executes `count` requests from slot `index` of the send ring on, at its producer index, if a
+// permit covers them. The requests are complete afterwards, with their completions if they have
+// some, and must not be posted. Returns false if the host must execute all of them. The caller
+// holds the send lock and has called qp.memory.Begin.
+bool ExecutePosted(QueuePair& qp, uint32_t index, uint32_t count);
 
 }  // namespace rdmaemu::shim

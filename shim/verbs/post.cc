@@ -241,8 +241,7 @@ int PostSend(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
     }
     if (at.producer != before) {
       client::ReleaseToDevice();
-      const bool is_one = at.producer == qp.send_ring.Next(before);
-      posted = !is_one || !ExecutePosted(qp, before);
+      posted = !ExecutePosted(qp, before, qp.send_ring.Distance(before, at.producer));
       if (posted) qp.send_ring.SetProducer(at.producer);
     }
   }

@@ -37,8 +37,7 @@ int CompleteNow(QueuePair& qp) {
       TakePayload(qp, at);
     }
     client::ReleaseToDevice();
-    const bool is_one = qp.next_slot == qp.send_ring.Next(qp.started_at);
-    posted = !is_one || !ExecutePosted(qp, qp.started_at);
+    posted = !ExecutePosted(qp, qp.started_at, qp.send_ring.Distance(qp.started_at, qp.next_slot));
     if (posted) qp.send_ring.SetProducer(qp.next_slot);
   }
   qp.building = nullptr;

@@ -9,6 +9,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/fork_lock.h"
+#include "shim/client/parallel_wait.h"
 #include "shim/verbs/program_memory.h"
 #include "shim/verbs/region_check.h"
 #include "tests/sim/process.h"
@@ -50,6 +51,7 @@ void CloseCounter(int) {}
 uint32_t OtherOwner() { return 0; }
 SendLane* MapLane(int fd) { return sim::Process::Current().LaneAt(fd); }
 void UnmapLane(SendLane*) {}
+bool ParallelWait::Take() { return takes_++ == 0; }
 // Process::Fork has already joined the group.
 void JoinIfForked() {}
 bool HasToJoin() { return false; }
