@@ -83,7 +83,7 @@ struct alignas(64) CqControl {
   // Removes the completions that `is_it` selects. The caller keeps other threads from taking any.
   template <class Predicate>
   void RemoveExecuted(const Predicate& is_it) {
-    const uint32_t first = executed_takes;
+    const uint32_t first = std::atomic_ref(executed_takes).load(std::memory_order_relaxed);
     const uint32_t end = std::atomic_ref(executed_puts).load(std::memory_order_acquire);
     if (end - first > kMostExecuted) return;
     uint32_t to = end;

@@ -367,6 +367,16 @@ TEST_F(PermitsTest, AResizedQueueKeepsTheCompletionsOfExecutedRequests) {
   EXPECT_EQ(cq->ring.Count(), 1u);
 }
 
+TEST_F(PermitsTest, AFalseNumberOfExecutedRequestsEndsTheirMove) {
+  for (const uint32_t puts : {65u, 0x80000000u, UINT32_MAX}) {
+    CompletionQueue* const cq =
+        *world.a.verbs.CreateCq(kGroup, {world.a.context->handle, 0, 127, 0, 99});
+    cq->control->executed_puts = puts;
+    ASSERT_TRUE(world.a.verbs.ResizeCq(kGroup, cq->handle, 255));
+    EXPECT_EQ(cq->control->CountExecuted(), CqControl::kMostExecuted);
+  }
+}
+
 TEST_F(PermitsTest, OnlyAQueueThatIsArmedForAnyCompletionRaisesAnEventForAnExecutedRequest) {
   CqControl control{};
   EXPECT_FALSE(control.DisarmAny()) << "nobody has armed it";

@@ -304,8 +304,10 @@ Result<CompletionQueue*> Verbs::ResizeCq(GroupId id, Handle handle, uint32_t ent
   mapped->control->overrun = std::atomic_ref(cq.control->overrun).load();
   mapped->control->refuses_lanes = std::atomic_ref(cq.control->refuses_lanes).load();
   mapped->control->uses_events = std::atomic_ref(cq.control->uses_events).load();
-  for (CqEntry executed; cq.control->TakeExecuted(executed);)
-    mapped->control->PutExecuted(executed);
+  CqEntry executed;
+  for (uint32_t left = cq.control->CountExecuted(); left > 0; left--) {
+    if (cq.control->TakeExecuted(executed)) mapped->control->PutExecuted(executed);
+  }
   cq.ring.End();
   arena.Free(cq.memory);
   cq.memory = mapped->memory;

@@ -56,20 +56,20 @@ class CompletionPlace {
 
   // Returns true if `count` completions can be put in front of all others. An entry of the ring may
   // be an earlier completion of the same queue pair.
-  bool IsFree(uint32_t count) const {
+  bool IsFree(uint32_t count) {
     if (!has_lock_ || cq_.has_timestamps || !cq_.ring.IsConsumersStill() || !cq_.ring.Empty() ||
         MayHaveMessages(cq_)) {
       return false;
     }
-    const uint32_t before = cq_.control->CountExecuted();
-    const uint32_t most = UsesEvents() ? 1 : std::min(CqControl::kMostExecuted, cq_.ring.usable());
-    return before + count <= most;
+    has_events_ = UsesEvents();
+    const uint32_t most = has_events_ ? 1 : std::min(CqControl::kMostExecuted, cq_.ring.usable());
+    return cq_.control->CountExecuted() + count <= most;
   }
-  // Puts the completion, and raises the event of an armed queue, in the order of
+  // After IsFree. Puts the completion, and raises the event of an armed queue, in the order of
   // CompletionQueue::Publish.
   void Put(const CqEntry& entry) {
     CqControl& control = *cq_.control;
-    if (!UsesEvents()) {
+    if (!has_events_) {
       control.PutExecuted(entry);
       // Another thread may arm the queue for the first time, before it can see the completion. If
       // it has polled the completion before it has armed the queue, the event is a spare one.
@@ -102,7 +102,7 @@ class CompletionPlace {
   static constexpr int kMostLockTries = 64;
 
   CompletionQueue& cq_;
-  bool has_lock_ = false;
+  bool has_lock_ = false, has_events_ = false;
 };
 
 bool IsSignaled(const QueuePair& qp, const SendEntry& wqe) {
