@@ -276,6 +276,11 @@ struct SendLane {
 
   // ---- the sender's program, one thread at a time
 
+  // Returns how many messages the lane can have.
+  uint32_t Most() {
+    return std::min(std::atomic_ref(most).load(std::memory_order_acquire), kMessages);
+  }
+
   // Returns true if the receiver's CQ has a channel.
   bool HasEvents() { return CounterFd() >= 0; }
   // Call it after Add, too.
@@ -292,18 +297,17 @@ struct SendLane {
                .kind != 0;
   }
 
-  // Returns how many messages the lane can have.
-  uint32_t Most() {
-    return std::min(std::atomic_ref(most).load(std::memory_order_acquire), kMessages);
+  // Returns true if `messages` of at most `bytes` each fit into the empty lane.
+  bool MayFit(uint64_t bytes, uint32_t messages) {
+    return messages <= Most() && bytes <= kMaxLaneBytes &&
+           bytes <= std::atomic_ref(room_bytes).load(std::memory_order_relaxed);
   }
-  // Returns true if `messages` of at most `bytes` each can be added from number `count` on.
+  // Returns true if they can be added from number `count` on.
   bool HasRoom(uint32_t number, uint32_t count, uint64_t bytes, uint32_t messages = 1) {
     const LaneCount may = LaneCount::Of(std::atomic_ref(room).load(std::memory_order_acquire));
     const uint32_t in_lane = count - Placed();
-    return may.number == number && messages <= kMessages &&
-           static_cast<int32_t>(may.count - count - messages) >= 0 &&
-           bytes <= std::atomic_ref(room_bytes).load(std::memory_order_relaxed) &&
-           bytes <= kMaxLaneBytes && in_lane <= kMessages && in_lane + messages <= Most();
+    return may.number == number && static_cast<int32_t>(may.count - count - messages) >= 0 &&
+           MayFit(bytes, messages) && in_lane <= kMessages && in_lane + messages <= Most();
   }
   // Adds the messages that the caller has written to MessageAt(count) and behind. Returns false if
   // the lane was closed meanwhile.

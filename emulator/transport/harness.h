@@ -219,6 +219,28 @@ class World {
 
   Node& b() { return other ? *other : a; }
 
+  // Lets the programs of both hosts have permits and lanes.
+  void PermitExecution() {
+    for (Node* const node : {&a, &b()}) {
+      node->shared_memory.has_descriptors = true;
+      EXPECT_TRUE(node->verbs.DoorbellSpan(kGroup));
+      node->verbs.ProcessJoined(kGroup, kProcess);
+      node->permits_execution = true;
+    }
+  }
+  // Brings the lane offers of `a` to `b`.
+  void CarryLaneOffers() {
+    for (; !a.offers.empty(); a.offers.pop_front()) {
+      const auto offer = PermitOffer::Parse(a.offers.front().bytes);
+      ASSERT_TRUE(offer);
+      if (offer->is_lane == 0) continue;
+      b().engine.TakeLaneOffer(
+          now, a.offers.front().flow, *offer, [this](const JobReference& lane) {
+            return b().shared_memory.Adopt(
+                a.shared_memory.Map(SegmentId{lane.segment}, lane.offset), sizeof(SendLane));
+          });
+    }
+  }
   Endpoint Make(Node& node, ibv_qp_type type, size_t buffer_bytes, uint32_t depth = 63,
                 uint32_t cq_entries = 255, Handle srq = 0) {
     Endpoint e{&node, nullptr, nullptr, nullptr, nullptr, std::vector<std::byte>(buffer_bytes)};

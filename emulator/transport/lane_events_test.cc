@@ -15,12 +15,7 @@ constexpr uint32_t kEventReceiveBytes = 256;
 class LaneEventsTest : public ::testing::TestWithParam<bool> {
  protected:
   LaneEventsTest() : world(/*local=*/GetParam()) {
-    for (Node* const node : {&world.a, &world.b()}) {
-      node->shared_memory.has_descriptors = true;
-      EXPECT_TRUE(node->verbs.DoorbellSpan(kGroup));
-      node->verbs.ProcessJoined(kGroup, kProcess);
-      node->permits_execution = true;
-    }
+    world.PermitExecution();
     channel = *world.b().verbs.CreateChannel(kGroup, world.b().context->handle);
     x = world.Make(world.a, IBV_QPT_RC, 4096);
     y = world.MakeWithChannel(world.b(), *channel, 4096);
@@ -33,21 +28,9 @@ class LaneEventsTest : public ::testing::TestWithParam<bool> {
     x.Post(SendWr(IBV_WR_SEND, 1), {x.Sge(0, 16)});
     world.Ring(x);
     world.Run();
-    TakeOffers();
+    world.CarryLaneOffers();
     EXPECT_EQ(x.Sent().size(), 1u);
     EXPECT_EQ(y.Received().size(), 1u);
-  }
-  void TakeOffers() {
-    for (; !world.a.offers.empty(); world.a.offers.pop_front()) {
-      const auto offer = PermitOffer::Parse(world.a.offers.front().bytes);
-      ASSERT_TRUE(offer);
-      if (offer->is_lane == 0) continue;
-      world.b().engine.TakeLaneOffer(
-          world.now, world.a.offers.front().flow, *offer, [this](const JobReference& lane) {
-            return world.b().shared_memory.Adopt(
-                world.a.shared_memory.Map(SegmentId{lane.segment}, lane.offset), sizeof(SendLane));
-          });
-    }
   }
   // Acts as the receiver's program, which arms its queue in the lane.
   void Arm(uint32_t kind = kCqArmedAny) {
@@ -192,7 +175,7 @@ TEST_P(LaneEventsTest, TheSendersHostHasTheEventRaised) {
   Arm();
   Add();
   world.a.engine.CloseSentLane(world.now, *x.qp);
-  TakeOffers();
+  world.CarryLaneOffers();
   EXPECT_EQ(Events(), 1u);
   EXPECT_EQ(Counted(), 1u);
   EXPECT_EQ(y.Received().size(), 1u);

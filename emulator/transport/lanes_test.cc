@@ -20,12 +20,7 @@ constexpr uint32_t kPosted = 8;
 class LanesTest : public ::testing::TestWithParam<bool> {
  protected:
   LanesTest() : world(/*local=*/GetParam()) {
-    for (Node* const node : {&world.a, &world.b()}) {
-      node->shared_memory.has_descriptors = true;
-      EXPECT_TRUE(node->verbs.DoorbellSpan(kGroup));
-      node->verbs.ProcessJoined(kGroup, kProcess);
-      node->permits_execution = true;
-    }
+    world.PermitExecution();
     Make();
   }
   void Make(uint32_t depth = 63, uint32_t cq_entries = 255) {

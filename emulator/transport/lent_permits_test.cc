@@ -19,12 +19,7 @@ constexpr uint32_t kPeersPid = 4711;
 class LentPermitsTest : public ::testing::Test {
  protected:
   LentPermitsTest() : world(/*local=*/false) {
-    for (Node* const node : {&world.a, &world.b()}) {
-      node->shared_memory.has_descriptors = true;
-      EXPECT_TRUE(node->verbs.DoorbellSpan(kGroup));
-      node->verbs.ProcessJoined(kGroup, kProcess);
-      node->permits_execution = true;
-    }
+    world.PermitExecution();
     world.a.memory.pids[kProcess] = 815;
     world.b().memory.pids[kProcess] = kPeersPid;
     jobs = &world.a.verbs.Doorbells(kGroup).jobs;

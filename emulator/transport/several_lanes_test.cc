@@ -106,14 +106,7 @@ struct Sending {
 // The parameter says whether all QPs are on one host.
 class SeveralLanesTest : public ::testing::TestWithParam<bool> {
  protected:
-  SeveralLanesTest() : world(/*local=*/GetParam()) {
-    for (Node* const node : {&world.a, &world.b()}) {
-      node->shared_memory.has_descriptors = true;
-      EXPECT_TRUE(node->verbs.DoorbellSpan(kGroup));
-      node->verbs.ProcessJoined(kGroup, kProcess);
-      node->permits_execution = true;
-    }
-  }
+  SeveralLanesTest() : world(/*local=*/GetParam()) { world.PermitExecution(); }
   // Connects the pairs, and exchanges messages by the hosts until there are lanes. A change of a QP
   // closes all lanes.
   void Begin(size_t count, const CompletionChannel* channel = nullptr, uint32_t cq_entries = 255) {
@@ -139,15 +132,7 @@ class SeveralLanesTest : public ::testing::TestWithParam<bool> {
     from.x.Post(SendWr(IBV_WR_SEND, 1), {from.x.Sge(0, 16)});
     world.Ring(from.x);
     world.Run();
-    for (; !world.a.offers.empty(); world.a.offers.pop_front()) {
-      const auto offer = PermitOffer::Parse(world.a.offers.front().bytes);
-      if (!offer || offer->is_lane == 0) continue;
-      world.b().engine.TakeLaneOffer(
-          world.now, world.a.offers.front().flow, *offer, [this](const JobReference& lane) {
-            return world.b().shared_memory.Adopt(
-                world.a.shared_memory.Map(SegmentId{lane.segment}, lane.offset), sizeof(SendLane));
-          });
-    }
+    world.CarryLaneOffers();
   }
   // Returns nullptr if the pair has no lane.
   SendLane* LaneOf(const Sending& pair) {

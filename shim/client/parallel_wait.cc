@@ -10,8 +10,10 @@
 namespace rdmaemu::client {
 namespace {
 
+constexpr int kPausesOfASpin = 50;
+
 void Spin() {
-  for (int i = 0; i < 50; i++) {
+  for (int i = 0; i < kPausesOfASpin; i++) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
@@ -28,18 +30,17 @@ void SleepFor(uint64_t ns) {
 }  // namespace
 
 bool ParallelWait::Take() {
-  if (takes_ == 0) begun_ns_ = MachineNow_ns();
-  if (takes_++ == 0) return true;
-  if (takes_ <= kSpins) {
+  if (takes_++ == 0) {
+    begun_ns_ = MachineNow_ns();
+  } else if (takes_ <= kSpins) {
     Spin();
-    return true;
-  }
-  const uint64_t waited_ns = MachineNow_ns() - begun_ns_;
-  if (waited_ns >= most_ns_) return false;
-  if (waited_ns < kYieldFor_ns) {
+  } else if (yields_.Take()) {
     sched_yield();
-  } else {
+  } else if (MachineNow_ns() - begun_ns_ < most_ns_) {
+    // The other process does not know of this wait, so it raises no event.
     SleepFor(kSleep_ns);
+  } else {
+    return false;
   }
   return true;
 }

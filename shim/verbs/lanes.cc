@@ -412,12 +412,12 @@ bool AwaitLane(QueuePair& qp, uint32_t index, uint32_t count) {
   if (!UseSent(qp, permit.lane)) return false;
   SendLane& lane = *qp.sent.lane;
   const LaneCount added = lane.Added();
-  if (added.number != permit.lane_number || count > lane.Most()) return false;
-  qp.sent.number = added.number;
   uint32_t length = 0;
   for (uint32_t i = 0; i < count; i++) {
     length = std::max(length, qp.send_ring.SlotAs<SendEntry>(index + i)->length);
   }
+  if (added.number != permit.lane_number || !lane.MayFit(length, count)) return false;
+  qp.sent.number = added.number;
   if (!lane.HasRoom(added.number, added.count, length, count) &&
       !AwaitRoom(qp, added, length, count)) {
     return false;
@@ -482,7 +482,7 @@ int TakeFromLanes(CompletionQueue& cq, ibv_wc* out, int count) {
   const bool has_several = cq.lanes->received.next != nullptr;
   for (QueuePair* qp = cq.lanes; has_several && qp != nullptr; qp = qp->received.next) {
     order.LookAgain(*qp->received.lane, qp->received.number, qp->received.cursor);
-    // What the host moves to the ring now may precede messages of other lanes.
+    // The host moves messages of this lane to the ring. They may precede those of other lanes.
     if (!qp->received.lane->IsQuiet()) return 0;
   }
   cq.memory.Begin();
