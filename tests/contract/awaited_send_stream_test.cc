@@ -1,7 +1,6 @@
 // Streams of awaited SENDs: threads of both sides post, poll, sleep and post receives at the same
 // time. See awaited_send_test.cc.
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/time.h>
 
@@ -9,12 +8,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/contract/support/conversation.h"
+#include "tests/contract/support/yield.h"
 
 namespace rdma_contract {
 namespace {
@@ -37,17 +36,6 @@ struct StreamOrder {
 uint32_t SizeOfMessage(uint32_t message) { return kStreamSizes[message % std::size(kStreamSizes)]; }
 std::atomic_ref<uint32_t> ReceivedOf(const StreamOrder& order) {
   return std::atomic_ref(*reinterpret_cast<uint32_t*>(order.received));
-}
-
-// Yields until the condition holds. Returns false when it does not become true.
-template <class Condition>
-bool YieldUntil(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience_ms);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    sched_yield();
-  }
-  return true;
 }
 
 bool PostStreamMessage(State& state, const StreamOrder& order, uint32_t message) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/contract/support/payload.h"
+#include "tests/contract/support/yield.h"
 
 namespace rdma_contract {
 namespace {
@@ -24,9 +25,9 @@ constexpr uint32_t kMostPieces = 64;  // requests of a list
 constexpr int kCqEntries = 8192;      // each message fits
 constexpr uint32_t kSizes[] = {8, 64, 256, 255, 64, 9};
 
-// What both sides share, in the arena.
+// Memory of the arena, to which both sides write.
 struct Shared {
-  std::atomic<uint32_t> received;  // messages of all queue pairs
+  std::atomic<uint32_t> sent, received;  // messages of all queue pairs
   std::atomic<uint32_t> is_asleep;
 };
 
@@ -40,7 +41,7 @@ struct StreamOrder {
   // 0: never.
   uint32_t large_each = 0;       // one of so many messages is larger than 256 bytes
   uint32_t awaits_each = 0;      // the sender awaits its completions after so many lists
-  uint32_t pause_each = 0;       // the receiver is away for a moment after so many messages
+  uint32_t pause_each = 0;       // the receiver lets the window fill up after so many messages
   uint32_t arm_at = UINT32_MAX;  // the receiver waits for events from this message on
   uint64_t shared = 0, memory = 0;
   uint32_t key = 0;
@@ -51,16 +52,6 @@ struct StreamOrder {
     return kSizes[message % std::size(kSizes)];
   }
 };
-
-template <class Condition>
-bool YieldUntil(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience_ms);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    sched_yield();
-  }
-  return true;
-}
 
 // ---- set-up
 
@@ -126,6 +117,7 @@ class Sender {
       const uint32_t count = std::min(order_.list, order_.messages - sent);
       if (!AwaitRoom(pair, sent + count) || !PostList(pair, sent, count)) return sent;
       sent += count;
+      order_.both().sent = sent;
       if (order_.awaits_each != 0 && turn % order_.awaits_each == 0 && !AwaitAll()) return sent;
       if (!Poll()) return sent;
     }
@@ -133,7 +125,8 @@ class Sender {
   }
 
  private:
-  // What is posted and not completed fits into the send queue, which has the buffers in turn.
+  // The send queue holds all posted requests. Each of its places has a buffer, which the completed
+  // request no longer needs.
   bool AwaitRoom(int pair, uint32_t end) {
     return YieldUntil([&] {
       if (!Poll()) return false;
@@ -227,6 +220,14 @@ bool Sleep(const StreamOrder& order, ibv_cq* cq) {
   return raised == cq;
 }
 
+// Waits until the sender may not send more before this side has received more.
+bool AwaitFullWindow(const StreamOrder& order, uint32_t received) {
+  return YieldUntil([&] {
+    const uint32_t sent = order.both().sent;
+    return sent == order.messages || sent + order.list > received + order.window;
+  });
+}
+
 // Receives all messages. Returns how many were as they must. `in_order`: all queue pairs' messages
 // together are in the order in which they were sent.
 uint32_t Receive(State& state, const StreamOrder& order, bool in_order) {
@@ -252,7 +253,7 @@ uint32_t Receive(State& state, const StreamOrder& order, bool in_order) {
       total++;
       order.both().received = total;
       if (order.pause_each != 0 && total % order.pause_each == 0) {
-        poll(nullptr, 0, 3);  // a receiver that is away for a moment
+        if (!AwaitFullWindow(order, total)) return total;
       }
     }
     if (count == 0 && total >= order.arm_at) {
@@ -311,7 +312,7 @@ class Streams {
     change(received_);
   }
   void Run(uint32_t (*receive)(State&, const StreamOrder&) = &ReceiveStep) {
-    sent_.both().received = 0;
+    sent_.both().sent = sent_.both().received = 0;
     remote_.worker().Begin(receive, received_);
     EXPECT_EQ(local_.worker().Call(&SendStep, sent_), sent_.messages);
     EXPECT_EQ(remote_.worker().Finish<uint32_t>(), sent_.messages);
@@ -341,18 +342,32 @@ TEST_P(MessageStream, EachMessageArrivesOnceAndInTheOrderOfItsQueuePair) {
   }
 }
 
-// With more than 256 bytes, messages pass the device.
-TEST_P(MessageStream, LargeMessagesKeepTheirPlaceAmongSmallOnes) {
+// Runs a stream on one queue pair, and one on several.
+template <class Change>
+void RunOnOneAndOnSeveral(Sides sides, const Change& change) {
   for (const int pairs : {1, 16}) {
     SCOPED_TRACE(pairs);
-    Streams streams(GetParam(), pairs);
-    streams.Set([](StreamOrder& order) {
-      order.large_each = 50;
-      order.list = 4;
-      order.window = kReceives;
-    });
+    Streams streams(sides, pairs);
+    streams.Set(change);
     streams.Run();
   }
+}
+
+// With more than 256 bytes, messages pass the device.
+TEST_P(MessageStream, LargeMessagesKeepTheirPlaceAmongSmallOnes) {
+  RunOnOneAndOnSeveral(GetParam(), [](StreamOrder& order) {
+    order.large_each = 50;
+    order.list = 4;
+    order.window = kReceives;
+  });
+}
+
+TEST_P(MessageStream, AReceiverThatDoesNotPollForAWhileGetsAllMessages) {
+  RunOnOneAndOnSeveral(GetParam(), [](StreamOrder& order) {
+    order.pause_each = 500;
+    order.list = 8;
+    order.window = kReceives;
+  });
 }
 
 // rdma_rxe acknowledges a message after its completion is in the receiver's queue.
@@ -368,19 +383,6 @@ TEST_P(MessageStream, AMessageFollowsThoseOfOtherQueuePairsThatHadCompletedBefor
       });
       streams.Run(&ReceiveInOrderStep);
     }
-  }
-}
-
-TEST_P(MessageStream, AReceiverThatDoesNotPollForAWhileGetsAllMessages) {
-  for (const int pairs : {1, 16}) {
-    SCOPED_TRACE(pairs);
-    Streams streams(GetParam(), pairs);
-    streams.Set([](StreamOrder& order) {
-      order.pause_each = 500;
-      order.list = 8;
-      order.window = kReceives;
-    });
-    streams.Run();
   }
 }
 
